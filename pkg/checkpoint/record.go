@@ -1,0 +1,123 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// FormatVersion of the record written by this release. A newer one is refused;
+// the one before is always readable.
+const FormatVersion = 1
+
+// Phase of a pipeline's life.
+type Phase string
+
+const (
+	// PhaseSetup: publication and slot are being made, nothing is covered yet.
+	PhaseSetup Phase = "setup"
+	// PhaseStream: rows are published from the stream.
+	PhaseStream Phase = "stream"
+)
+
+// Edge is a place in the stream up to which everything is published.
+type Edge struct {
+	// Covered is what may be confirmed: a commit's end LSN or a keepalive's LSN.
+	Covered pglogrepl.LSN
+	// Commit LSN, XID and time of the newest published transaction; zero when
+	// none has been published yet. They prove, at the next start, that the
+	// server's history is still the one that was published.
+	CommitLSN  pglogrepl.LSN
+	XID        uint32
+	CommitTime time.Time
+}
+
+// Record is the durable checkpoint: one per pipeline, the newest counts.
+type Record struct {
+	Format      int    `json:"format"`
+	Pipeline    string `json:"pipeline"`
+	SystemID    string `json:"system_identifier"`
+	Timeline    uint32 `json:"timeline"`
+	Database    string `json:"database"`
+	Slot        string `json:"slot"`
+	Publication string `json:"publication"`
+	Delivery    string `json:"delivery"`
+	Phase       Phase  `json:"phase"`
+
+	Covered pglogrepl.LSN `json:"-"`
+	// CommitLSN of the newest transaction published; Ordinal of its rows
+	// published so far unless Complete.
+	CommitLSN  pglogrepl.LSN `json:"-"`
+	Ordinal    uint32        `json:"ordinal"`
+	Complete   bool          `json:"complete"`
+	XID        uint32        `json:"xid"`
+	CommitTime time.Time     `json:"commit_time,omitzero"`
+	// OptionsHash of what ordinals depend on: publication and options.
+	OptionsHash string `json:"options_hash,omitempty"`
+
+	Version string `json:"walstream_version"`
+}
+
+// With returns the record moved to edge.
+func (r Record) With(edge Edge) Record {
+	r.Phase, r.Covered = PhaseStream, edge.Covered
+	r.CommitLSN, r.XID, r.CommitTime, r.Ordinal, r.Complete = edge.CommitLSN, edge.XID, edge.CommitTime, 0, true
+	return r
+}
+
+// Edge of the record.
+func (r Record) Edge() Edge {
+	return Edge{Covered: r.Covered, CommitLSN: r.CommitLSN, XID: r.XID, CommitTime: r.CommitTime}
+}
+
+// wireRecord carries the LSNs as text, the way people read them.
+type wireRecord struct {
+	*plainRecord
+	Covered   string `json:"covered"`
+	CommitLSN string `json:"commit_lsn"`
+}
+
+type plainRecord Record
+
+// Encode returns the record's JSON.
+func (r Record) Encode() ([]byte, error) {
+	r.Format = FormatVersion
+	return json.Marshal(wireRecord{(*plainRecord)(&r), r.Covered.String(), r.CommitLSN.String()})
+}
+
+// ErrNewerFormat: the checkpoint was written by a release this one cannot read.
+var ErrNewerFormat = errors.New("checkpoint has a newer format than this release reads; start the release that wrote it, or a later one")
+
+// DecodeRecord reads what Encode wrote.
+func DecodeRecord(value []byte) (Record, error) {
+	var version struct {
+		Format  int    `json:"format"`
+		Version string `json:"walstream_version"`
+	}
+	if err := json.Unmarshal(value, &version); err != nil {
+		return Record{}, fmt.Errorf("decode checkpoint: %w", err)
+	}
+	if version.Format > FormatVersion {
+		return Record{}, fmt.Errorf("%w (format %d by walstream %q, this one reads up to %d)",
+			ErrNewerFormat, version.Format, version.Version, FormatVersion)
+	}
+	if version.Format < 1 {
+		return Record{}, fmt.Errorf("decode checkpoint: format %d is not a checkpoint of walstream", version.Format)
+	}
+	var r Record
+	w := wireRecord{plainRecord: (*plainRecord)(&r)}
+	if err := json.Unmarshal(value, &w); err != nil {
+		return Record{}, fmt.Errorf("decode checkpoint: %w", err)
+	}
+	var err error
+	if r.Covered, err = pglogrepl.ParseLSN(w.Covered); err != nil {
+		return Record{}, fmt.Errorf("decode checkpoint: covered %q: %w", w.Covered, err)
+	}
+	if r.CommitLSN, err = pglogrepl.ParseLSN(w.CommitLSN); err != nil {
+		return Record{}, fmt.Errorf("decode checkpoint: commit_lsn %q: %w", w.CommitLSN, err)
+	}
+	return r, nil
+}

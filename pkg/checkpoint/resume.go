@@ -1,0 +1,79 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/walstream/walstream/pkg/decode"
+)
+
+// ErrOtherHistory: the stream does not contain what was published. The server
+// was restored from a copy, or its WAL went another way; its new rows have LSNs
+// that were used before, so going on would drop them in silence.
+var ErrOtherHistory = errors.New("the server's history is not the one that was published")
+
+// Resume decides, after a start, which transactions a previous run has already
+// published: exactly those at or below the checkpoint's position. It never
+// trusts LSNs alone. When the slot stands before the checkpoint's own
+// transaction, that transaction must come by as the last one dropped, with the
+// same commit LSN, xid and commit time; and no other commit may lie between it
+// and the covered LSN. Once it admits, it admits for ever.
+type Resume struct {
+	edge      Edge
+	expect    bool // the checkpoint's transaction has to come by
+	admitting bool
+	dropped   uint64
+}
+
+// NewResume starts from the durable checkpoint's edge and the slot's confirmed
+// position, where the stream begins: the server sends transactions whose commit
+// LSN is at or beyond it.
+func NewResume(edge Edge, slotConfirmed pglogrepl.LSN) *Resume {
+	return &Resume{edge: edge, expect: edge.CommitLSN != 0 && edge.CommitLSN >= slotConfirmed}
+}
+
+// Dropped counts the transactions left out because they are published.
+func (r *Resume) Dropped() uint64 { return r.dropped }
+
+// Admit reports whether the transaction is new. An error wraps ErrOtherHistory.
+func (r *Resume) Admit(b decode.Begin) (bool, error) {
+	if r.admitting {
+		return true, nil
+	}
+	switch {
+	case b.CommitLSN < r.edge.CommitLSN:
+		r.dropped++
+		return false, nil
+	case b.CommitLSN == r.edge.CommitLSN:
+		if b.XID != r.edge.XID || !b.CommitTime.Equal(r.edge.CommitTime) {
+			return false, fmt.Errorf("%w: transaction %s is xid %d of %s, published was xid %d of %s", ErrOtherHistory,
+				b.CommitLSN, b.XID, b.CommitTime.UTC().Format(time.RFC3339Nano), r.edge.XID, r.edge.CommitTime.UTC().Format(time.RFC3339Nano))
+		}
+		r.expect = false
+		r.dropped++
+		return false, nil
+	case r.expect:
+		return false, r.missing(b.CommitLSN)
+	case b.CommitLSN < r.edge.Covered:
+		return false, fmt.Errorf("%w: transaction %s (xid %d) lies below the covered LSN %s and was not in the stream before",
+			ErrOtherHistory, b.CommitLSN, b.XID, r.edge.Covered)
+	}
+	r.admitting = true
+	return true, nil
+}
+
+// Pass takes a keepalive outside a transaction: everything up to lsn was sent.
+func (r *Resume) Pass(lsn pglogrepl.LSN) error {
+	if r.expect && lsn > r.edge.CommitLSN {
+		return r.missing(lsn)
+	}
+	return nil
+}
+
+func (r *Resume) missing(lsn pglogrepl.LSN) error {
+	return fmt.Errorf("%w: the stream reached %s without transaction %s (xid %d), the last one published",
+		ErrOtherHistory, lsn, r.edge.CommitLSN, r.edge.XID)
+}

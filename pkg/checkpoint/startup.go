@@ -1,0 +1,209 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"github.com/dustin/go-humanize"
+	"github.com/jackc/pglogrepl"
+)
+
+// Slot is what the server says about the replication slot.
+type Slot struct {
+	Exists      bool
+	Confirmed   pglogrepl.LSN // confirmed_flush_lsn
+	Invalidated string        // why it can no longer be used; empty when it can
+}
+
+// Server is what IDENTIFY_SYSTEM and the timeline history say.
+type Server struct {
+	SystemID string
+	Timeline uint32
+	Database string
+	Flushed  pglogrepl.LSN // flushed WAL
+	// SwitchPoint is where the server's history left the checkpoint's timeline;
+	// 0 when it is on the same one. Meaningless without a checkpoint.
+	SwitchPoint pglogrepl.LSN
+	// SwitchUnknown: the server's timeline history does not mention the
+	// checkpoint's timeline at all.
+	SwitchUnknown bool
+}
+
+// Accept holds an operator's answers to refusals. Each fits one situation.
+type Accept struct {
+	AdoptSlot pglogrepl.LSN // adopt-slot: the confirmed LSN of a slot without checkpoint
+	GapFrom   pglogrepl.LSN // accept-gap: the covered LSN ...
+	GapTo     pglogrepl.LSN // ... and the slot's position
+	Server    string        // accept-server: the new system identifier
+	LostTail  pglogrepl.LSN // accept-lost-tail: the switch point
+}
+
+// Verdict of Compare.
+type Verdict int
+
+const (
+	// Fresh: neither slot nor checkpoint, or a set-up that was cut short before
+	// it made the slot: make them.
+	Fresh Verdict = iota
+	// Continue: stream from the slot, dropping what Start covers.
+	Continue
+)
+
+// Decision is how to start.
+type Decision struct {
+	Verdict Verdict
+	// Start is the edge everything up to which counts as published.
+	Start Edge
+	// Accepted says in words which answer of the operator was used; empty when
+	// none was needed. The caller logs it and makes a new checkpoint at once, so
+	// that the answer does not fit again.
+	Accepted string
+}
+
+// RefusalKind tells refusals apart, for exit codes and tests.
+type RefusalKind string
+
+const (
+	RefuseOtherPipeline RefusalKind = "other-pipeline" // checkpoint names another slot or database
+	RefuseOtherServer   RefusalKind = "other-server"
+	RefuseNoCheckpoint  RefusalKind = "slot-without-checkpoint"
+	RefuseNoSlot        RefusalKind = "checkpoint-without-slot"
+	RefuseSlotLost      RefusalKind = "slot-lost"
+	RefuseGap           RefusalKind = "slot-ahead"
+	RefuseRestored      RefusalKind = "server-restored"
+	RefuseTimeline      RefusalKind = "other-timeline"
+)
+
+// Refusal is a start that would lose or double rows, or might. It says what was
+// found, how large the gap is, and the ways out.
+type Refusal struct {
+	Kind   RefusalKind
+	Found  string
+	Remedy string
+}
+
+func (r *Refusal) Error() string { return r.Found + "; " + r.Remedy }
+
+// Compare decides from the durable checkpoint (nil: none), the slot and the
+// server how to start. It changes nothing. An error is of type *Refusal.
+func Compare(record *Record, slot Slot, server Server, slotName string, accept Accept) (Decision, error) {
+	if record == nil {
+		return compareWithoutRecord(slot, slotName, accept)
+	}
+	if record.Slot != slotName || record.Database != server.Database {
+		return refuse(RefuseOtherPipeline, "the checkpoint of pipeline %q is for slot %q of database %q, not for slot %q of database %q",
+			"give this pipeline another name with --pipeline",
+			record.Pipeline, record.Slot, record.Database, slotName, server.Database)
+	}
+	accepted := ""
+	newServer := record.SystemID != server.SystemID
+	if newServer {
+		if accept.Server != server.SystemID {
+			return refuse(RefuseOtherServer, "the checkpoint was written for server %s, this is server %s",
+				"connect to the server of the checkpoint; if this is the same data after pg_upgrade, start once with --accept-server="+server.SystemID,
+				record.SystemID, server.SystemID)
+		}
+		accepted = "accept-server=" + server.SystemID
+	}
+	if record.Phase == PhaseSetup {
+		return compareSetup(slot, accepted)
+	}
+	if d, err := compareSlotHealth(record, slot); err != nil {
+		return d, err
+	}
+	edge := record.Edge()
+	if !newServer {
+		word, err := compareHistory(record, server, accept)
+		if err != nil {
+			return Decision{}, err
+		}
+		if word != "" { // rows up to the switch point are published; the tail is gone on both sides
+			accepted = word
+			edge = Edge{Covered: max(server.SwitchPoint, slot.Confirmed)}
+		}
+	}
+	if slot.Confirmed > edge.Covered {
+		switch {
+		case newServer: // pg_upgrade refuses to run while a slot has unread changes
+		case accept.GapFrom == edge.Covered && accept.GapTo == slot.Confirmed:
+			accepted = fmt.Sprintf("accept-gap=%s..%s", edge.Covered, slot.Confirmed)
+		default:
+			return refuse(RefuseGap, "slot %q is at %s, ahead of the checkpoint at %s: rows in these %s were confirmed by somebody else and never published by this pipeline",
+				fmt.Sprintf("find out who moved the slot and publish the rows between from the table; then start once with --accept-gap=%s..%s", edge.Covered, slot.Confirmed),
+				slotName, slot.Confirmed, edge.Covered, size(edge.Covered, slot.Confirmed))
+		}
+		edge = Edge{Covered: slot.Confirmed}
+	}
+	return Decision{Verdict: Continue, Start: edge, Accepted: accepted}, nil
+}
+
+func compareWithoutRecord(slot Slot, slotName string, accept Accept) (Decision, error) {
+	switch {
+	case !slot.Exists:
+		return Decision{Verdict: Fresh}, nil
+	case slot.Invalidated != "":
+		return refuse(RefuseSlotLost, "slot %q is invalidated (%s) and has no checkpoint",
+			"drop the slot (SELECT pg_drop_replication_slot('"+slotName+"')) and start anew", slotName, slot.Invalidated)
+	case accept.AdoptSlot != 0 && accept.AdoptSlot == slot.Confirmed:
+		return Decision{
+			Verdict: Continue, Start: Edge{Covered: slot.Confirmed},
+			Accepted: fmt.Sprintf("adopt-slot=%s", slot.Confirmed),
+		}, nil
+	}
+	return refuse(RefuseNoCheckpoint, "slot %q exists at %s, but Kafka holds no checkpoint of this pipeline: either the slot is not walstream's, or Kafka was wiped",
+		fmt.Sprintf("to publish everything from the slot's position on, start once with --adopt-slot=%s; to begin anew, drop the slot", slot.Confirmed),
+		slotName, slot.Confirmed)
+}
+
+// compareSetup: the set-up was cut short. Nothing is covered yet, so a missing
+// slot is made and an existing one is taken at its position.
+func compareSetup(slot Slot, accepted string) (Decision, error) {
+	if !slot.Exists || slot.Invalidated != "" {
+		return Decision{Verdict: Fresh, Accepted: accepted}, nil
+	}
+	return Decision{Verdict: Continue, Start: Edge{Covered: slot.Confirmed}, Accepted: accepted}, nil
+}
+
+func compareSlotHealth(record *Record, slot Slot) (Decision, error) {
+	const remedy = "the rows after the checkpoint are no longer in the WAL for this slot: publish them from the outbox table, " +
+		"delete the checkpoint by naming another --pipeline, and start with a new slot"
+	switch {
+	case !slot.Exists:
+		return refuse(RefuseNoSlot, "the checkpoint stands at %s (last commit %s), but slot %q does not exist on this server",
+			remedy, record.Covered, record.CommitLSN, record.Slot)
+	case slot.Invalidated != "":
+		return refuse(RefuseSlotLost, "slot %q is invalidated (%s) with the checkpoint at %s and the slot last confirmed at %s",
+			remedy, record.Slot, slot.Invalidated, record.Covered, slot.Confirmed)
+	}
+	return Decision{}, nil
+}
+
+// compareHistory looks for a server that was restored or promoted away. accepted
+// is not empty when the operator's accept-lost-tail fits.
+func compareHistory(record *Record, server Server, accept Accept) (accepted string, err error) {
+	if record.Timeline != server.Timeline && (server.SwitchUnknown || server.SwitchPoint < record.Covered) {
+		if !server.SwitchUnknown && accept.LostTail != 0 && accept.LostTail == server.SwitchPoint {
+			return fmt.Sprintf("accept-lost-tail=%s", server.SwitchPoint), nil
+		}
+		if server.SwitchUnknown {
+			_, err = refuse(RefuseTimeline, "the checkpoint was written on timeline %d, which the history of this server (timeline %d) does not contain",
+				"connect to the server of the checkpoint", record.Timeline, server.Timeline)
+			return "", err
+		}
+		_, err = refuse(RefuseTimeline, "the server left timeline %d at %s, before the checkpoint at %s: Kafka holds events of these %s that PostgreSQL has lost, and their LSNs and ids are in use again",
+			fmt.Sprintf("tell the consumers, then start once with --accept-lost-tail=%s", server.SwitchPoint),
+			record.Timeline, server.SwitchPoint, record.Covered, size(server.SwitchPoint, record.Covered))
+		return "", err
+	}
+	if record.Covered > server.Flushed {
+		_, err = refuse(RefuseRestored, "the checkpoint stands at %s, but the server's WAL ends at %s: the server was restored from an older state, and %s of published history are gone from it",
+			"connect to the server of the checkpoint; if the older state stays, name another --pipeline and slot for it",
+			record.Covered, server.Flushed, size(server.Flushed, record.Covered))
+	}
+	return "", err
+}
+
+func refuse(kind RefusalKind, found, remedy string, args ...any) (Decision, error) {
+	return Decision{}, &Refusal{Kind: kind, Found: fmt.Sprintf(found, args...), Remedy: remedy}
+}
+
+func size(from, to pglogrepl.LSN) string { return humanize.IBytes(uint64(to - from)) }

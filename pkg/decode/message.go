@@ -1,0 +1,130 @@
+package decode
+
+import (
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// Kinds of pgoutput message, protocol version 1 (which later servers still
+// speak when asked for it).
+// https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
+const (
+	KindBegin    = 'B'
+	KindCommit   = 'C'
+	KindOrigin   = 'O'
+	KindRelation = 'R'
+	KindType     = 'Y'
+	KindInsert   = 'I'
+	KindUpdate   = 'U'
+	KindDelete   = 'D'
+	KindTruncate = 'T'
+	KindMessage  = 'M'
+)
+
+// Begin opens a transaction. CommitLSN is already known, so rows can be placed
+// in order before the Commit is read.
+type Begin struct {
+	CommitLSN  pglogrepl.LSN
+	CommitTime time.Time
+	XID        uint32
+}
+
+// Commit ends a transaction. EndLSN is what may be confirmed: confirming
+// CommitLSN itself brings the transaction back at the next start.
+type Commit struct {
+	CommitLSN  pglogrepl.LSN
+	EndLSN     pglogrepl.LSN
+	CommitTime time.Time
+}
+
+// Column of a relation as the stream describes it.
+type Column struct {
+	Name    string
+	TypeOID uint32
+	TypeMod int32
+	Key     bool // part of the replica identity
+}
+
+// Relation is the layout of the rows that follow it, valid until the next one
+// of the same ID. It is never changed after it was made.
+type Relation struct {
+	ID              uint32
+	Namespace       string // schema; empty means pg_catalog
+	Name            string
+	ReplicaIdentity byte
+	Columns         []Column
+}
+
+// Column formats in a tuple.
+const (
+	ValueNull      = 'n'
+	ValueUnchanged = 'u' // an unchanged TOASTed value, not sent; only in updates
+	ValueText      = 't'
+	ValueBinary    = 'b'
+)
+
+// Value is one column of a row. Data aliases the frame it came in.
+type Value struct {
+	Format byte
+	Data   []byte
+}
+
+// Null reports whether the value is SQL NULL.
+func (v Value) Null() bool { return v.Format == ValueNull }
+
+func parseBegin(c *cursor) Begin {
+	return Begin{
+		CommitLSN:  pglogrepl.LSN(c.uint64()),
+		CommitTime: pgTime(int64(c.uint64())),
+		XID:        c.uint32(),
+	}
+}
+
+func parseCommit(c *cursor) Commit {
+	c.byte() // flags, unused
+	return Commit{
+		CommitLSN:  pglogrepl.LSN(c.uint64()),
+		EndLSN:     pglogrepl.LSN(c.uint64()),
+		CommitTime: pgTime(int64(c.uint64())),
+	}
+}
+
+// minColumnSize is what a column description takes at least (flags, an empty
+// name, type, modifier); it keeps a false count from asking for memory.
+const minColumnSize = 1 + 1 + 4 + 4
+
+func parseRelation(c *cursor) *Relation {
+	r := &Relation{ID: c.uint32(), Namespace: c.string(), Name: c.string(), ReplicaIdentity: c.byte()}
+	n := int(c.uint16())
+	if n > c.rest()/minColumnSize {
+		c.bad = true
+		return r
+	}
+	r.Columns = make([]Column, n)
+	for i := range r.Columns {
+		flags := c.byte()
+		r.Columns[i] = Column{Key: flags&1 != 0, Name: c.string(), TypeOID: c.uint32(), TypeMod: int32(c.uint32())}
+	}
+	return r
+}
+
+// parseTuple appends the columns of one tuple to values.
+func parseTuple(c *cursor, values []Value) []Value {
+	n := int(c.uint16())
+	for range n {
+		v := Value{Format: c.byte()}
+		switch v.Format {
+		case ValueNull, ValueUnchanged:
+		case ValueText, ValueBinary:
+			v.Data = c.take(int(int32(c.uint32())))
+		default:
+			c.bad = true
+		}
+		if c.bad {
+			return values
+		}
+		values = append(values, v)
+	}
+	return values
+}

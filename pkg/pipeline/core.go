@@ -1,0 +1,285 @@
+package pipeline
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/decode"
+	"github.com/walstream/walstream/pkg/outbox"
+)
+
+// Source is the one thing the core asks of PostgreSQL.
+type Source interface {
+	// SendStatus writes a standby status update: everything up to received has
+	// been read, everything up to confirmed may be forgotten.
+	SendStatus(received, confirmed pglogrepl.LSN, wantReply bool) error
+}
+
+// Sink publishes. None of its methods blocks, and all are called by the loop.
+type Sink interface {
+	// Submit takes one event for delivery, in order. The sink copies what it
+	// keeps. Its ticket comes back in a report once all in-sync replicas have
+	// the record.
+	Submit(e *outbox.Event, t checkpoint.Ticket)
+	// End says that a transaction is complete: all its rows have been submitted,
+	// and edge is its end.
+	End(edge checkpoint.Edge)
+	// Checkpoint asks to make edge durable: every row up to it is acknowledged.
+	// A newer one replaces an older one that has not been written yet.
+	Checkpoint(edge checkpoint.Edge)
+	// Drain moves what has happened since the last call into report.
+	Drain(report *checkpoint.Report)
+	// Ready is signalled when there is something to drain.
+	Ready() <-chan struct{}
+}
+
+// Mapper turns rows into events.
+type Mapper interface {
+	// Map fills event from row. ok is false for a table that is not an outbox of
+	// ours: a publication made by somebody else may carry more.
+	Map(row *decode.Row, event *outbox.Event) (ok bool, err error)
+}
+
+// Core is what happens between the socket and Kafka, without either: every byte
+// from PostgreSQL, every acknowledgement from Kafka and every tick goes through
+// it, on one goroutine. The path of a row, top to bottom: OnFrame, onMessage,
+// onRow; of its acknowledgement: OnAcks; of the LSN that follows: OnTick.
+type Core struct {
+	assembler *decode.Assembler
+	resume    *checkpoint.Resume
+	ledger    *checkpoint.Ledger
+	mapper    Mapper
+	pacer     *Pacer
+	sink      Sink
+	source    Source
+
+	event     outbox.Event
+	report    checkpoint.Report
+	admitted  bool            // the open transaction is new
+	received  pglogrepl.LSN   // the farthest LSN heard of
+	requested checkpoint.Edge // the edge last handed to Sink.Checkpoint
+	asked     bool            // the server wants to know where we are: checkpoint, then confirm
+	clock     serverClock
+	counters  Counters
+
+	// Observe is told, for each move of the published edge, how long ago its
+	// newest transaction was committed. May be nil.
+	Observe func(commitToAck time.Duration)
+}
+
+// Counters of one run; they only rise.
+type Counters struct {
+	Transactions   uint64
+	Events         uint64
+	EventBytes     uint64
+	Dropped        uint64 // transactions published before the start
+	OtherTable     uint64 // rows of tables that are not ours
+	StatusUpdates  uint64
+	LastProgressAt time.Time // the published edge moved, or nothing was pending
+}
+
+// CoreConfig joins the parts of a Core.
+type CoreConfig struct {
+	Start         checkpoint.Edge // everything up to here counts as published
+	SlotConfirmed pglogrepl.LSN   // where the stream begins
+	Limits        checkpoint.Limits
+	Mapper        Mapper
+	Sink          Sink
+	Source        Source
+	Pacer         *Pacer
+}
+
+// NewCore starts at a decision of checkpoint.Compare.
+func NewCore(c CoreConfig) *Core {
+	return &Core{
+		assembler: decode.NewAssembler(),
+		resume:    checkpoint.NewResume(c.Start, c.SlotConfirmed),
+		ledger:    checkpoint.NewLedger(c.Start, c.SlotConfirmed, c.Limits),
+		mapper:    c.Mapper, pacer: c.Pacer, sink: c.Sink, source: c.Source,
+		received: c.SlotConfirmed, requested: c.Start,
+	}
+}
+
+// Full reports that no further frame may be taken until Kafka answers.
+func (c *Core) Full() bool { return c.ledger.Full() }
+
+// Drained reports that everything taken in is published and covered by a durable
+// checkpoint; a transaction whose end has not been read yet does not count, it
+// comes again.
+func (c *Core) Drained() bool {
+	events, _ := c.ledger.InFlight()
+	return events == 0 && c.ledger.Confirmed() >= c.ledger.Published().Covered
+}
+
+// OnFrame takes one CopyData payload. The caller asks Full first. The payload's
+// bytes are not kept.
+func (c *Core) OnFrame(payload []byte, now time.Time) error {
+	frame, err := decode.ParseFrame(payload)
+	if err != nil {
+		return err
+	}
+	c.clock.observe(frame.ServerTime, now)
+	c.received = max(c.received, frame.LSN)
+	if frame.Kind == decode.FrameKeepalive {
+		return c.onKeepalive(frame, now)
+	}
+	return c.onMessage(frame, now)
+}
+
+// onKeepalive: everything up to its LSN has been sent. It says nothing about the
+// rows of a transaction that is still open.
+func (c *Core) onKeepalive(frame decode.Frame, now time.Time) error {
+	if !c.assembler.Open() {
+		if err := c.resume.Pass(frame.LSN); err != nil {
+			return err
+		}
+		c.ledger.Mark(frame.LSN)
+	}
+	if frame.ReplyRequested {
+		c.asked = true
+		return c.sendStatus(now, false)
+	}
+	return nil
+}
+
+func (c *Core) onMessage(frame decode.Frame, now time.Time) error {
+	step, err := c.assembler.Next(frame.LSN, frame.Data)
+	if err != nil {
+		return err
+	}
+	switch step {
+	case decode.StepBegin:
+		if c.admitted, err = c.resume.Admit(c.assembler.Begin); err != nil {
+			return err
+		}
+		if c.admitted {
+			c.ledger.Begin(c.assembler.Begin.CommitTime)
+		} else {
+			c.counters.Dropped++
+		}
+	case decode.StepRow:
+		if c.admitted {
+			return c.onRow(&c.assembler.Row)
+		}
+	case decode.StepCommit:
+		c.onCommit(now)
+	}
+	return nil
+}
+
+func (c *Core) onRow(row *decode.Row) error {
+	ok, err := c.mapper.Map(row, &c.event)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		c.counters.OtherTable++
+		return nil
+	}
+	size := c.event.Size()
+	c.sink.Submit(&c.event, c.ledger.Track(size))
+	c.counters.Events++
+	c.counters.EventBytes += uint64(len(c.event.Key) + len(c.event.Value))
+	return nil
+}
+
+func (c *Core) onCommit(now time.Time) {
+	if !c.admitted {
+		return // the ledger starts beyond it
+	}
+	begin, commit := &c.assembler.Begin, &c.assembler.Commit
+	edge := checkpoint.Edge{
+		Covered: commit.EndLSN, CommitLSN: commit.CommitLSN,
+		XID: begin.XID, CommitTime: begin.CommitTime,
+	}
+	before := c.ledger.Published()
+	c.ledger.End(edge)
+	c.sink.End(edge)
+	c.counters.Transactions++
+	c.published(before, now)
+}
+
+// OnAcks takes what the sink has to report.
+func (c *Core) OnAcks(now time.Time) error {
+	c.report.Reset()
+	c.sink.Drain(&c.report)
+	before := c.ledger.Published()
+	for _, ticket := range c.report.Acked {
+		c.ledger.Ack(ticket)
+	}
+	c.published(before, now)
+	if c.report.Durable.Covered != 0 {
+		c.ledger.Durable(c.report.Durable)
+	}
+	if c.report.Err != nil {
+		return c.report.Err
+	}
+	return c.confirm(now)
+}
+
+// published follows a move of the published edge: what it newly covers gets a
+// checkpoint at once when it holds transactions, at the status cadence when it
+// is idle time only.
+func (c *Core) published(before checkpoint.Edge, now time.Time) {
+	edge := c.ledger.Published()
+	if edge.CommitLSN == before.CommitLSN {
+		return
+	}
+	c.counters.LastProgressAt = now
+	if c.Observe != nil {
+		c.Observe(c.clock.since(edge.CommitTime, now))
+	}
+	c.checkpoint()
+}
+
+func (c *Core) checkpoint() {
+	if edge := c.ledger.Published(); edge.Covered > c.requested.Covered {
+		c.requested = edge
+		c.sink.Checkpoint(edge)
+	}
+}
+
+// confirm tells PostgreSQL at once when the confirmed LSN moved and nothing else
+// is under way; otherwise the timer does.
+func (c *Core) confirm(now time.Time) error {
+	if c.ledger.Confirmed() > c.pacer.Confirmed() && (c.asked || !c.ledger.Pending()) {
+		c.asked = false
+		return c.sendStatus(now, false)
+	}
+	return nil
+}
+
+// OnTick does what time asks for: a checkpoint of idle time, a status update, a
+// probe of a silent server.
+func (c *Core) OnTick(now time.Time) error {
+	if events, _ := c.ledger.InFlight(); events == 0 {
+		c.counters.LastProgressAt = now
+		if c.asked || c.pacer.StatusDue(now) {
+			c.checkpoint()
+		}
+	}
+	if probe := c.pacer.ProbeDue(now); probe || c.pacer.StatusDue(now) {
+		return c.sendStatus(now, probe)
+	}
+	return nil
+}
+
+// OnStop asks for the last checkpoint, on the way out.
+func (c *Core) OnStop() { c.checkpoint() }
+
+// FinalStatus confirms everything that is covered, before the connection ends.
+func (c *Core) FinalStatus(now time.Time) error { return c.sendStatus(now, false) }
+
+func (c *Core) sendStatus(now time.Time, wantReply bool) error {
+	confirmed := c.ledger.Confirmed()
+	received := max(c.received, confirmed)
+	c.pacer.Sent(received, confirmed, now)
+	c.counters.StatusUpdates++
+	if err := c.source.SendStatus(received, confirmed, wantReply); err != nil {
+		return fmt.Errorf("send status update: %w", err)
+	}
+	return nil
+}
