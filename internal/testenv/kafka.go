@@ -1,0 +1,199 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// KafkaOptions says what cluster is wanted. The zero value is a throw-away one
+// with one broker, kfake where no real one can be had.
+type KafkaOptions struct {
+	// Brokers is their number; 0 is one.
+	Brokers int
+	// Real refuses kfake.
+	Real bool
+	// Props are broker settings over ours. kfake takes those it knows.
+	Props map[string]string
+	// DataDir is kept and used again. Empty: a temporary one.
+	DataDir string
+	// Port is the first broker's; the others follow. 0 takes free ones below
+	// the ephemeral range.
+	Port int
+}
+
+// Kafka is a running cluster.
+type Kafka struct {
+	Brokers []string // addresses on loopback, one for each broker
+	From    string   // Given, Docker, Native or Kfake
+
+	server kafkaServer // nil when given
+}
+
+// kafkaServer is a cluster that we may stop, whole or by broker.
+type kafkaServer interface {
+	start(ctx context.Context, node int) error
+	stop(node int) error
+	kill(node int) error
+	log(node int) string
+	close()
+}
+
+// StartKafka starts a cluster of its own, for programs. Close ends it.
+func StartKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
+	return startKafka(ctx, o, false)
+}
+
+func startKafka(ctx context.Context, o KafkaOptions, shared bool) (*Kafka, error) {
+	o.Brokers = max(o.Brokers, 1)
+	ways := []way[*Kafka]{
+		{Given, func() (*Kafka, error) { return givenKafka(ctx, shared) }},
+	}
+	if !o.Real && !requireReal() {
+		ways = append(ways, way[*Kafka]{Kfake, func() (*Kafka, error) { return kfakeKafka(ctx, o) }})
+	}
+	return firstOf("Kafka", ways...)
+}
+
+func givenKafka(ctx context.Context, shared bool) (*Kafka, error) {
+	text := os.Getenv(EnvKafkaBrokers)
+	if text == "" {
+		return nil, closed("%s is not set", EnvKafkaBrokers)
+	}
+	if !shared {
+		return nil, closed("the cluster of %s may not be stopped or set up", EnvKafkaBrokers)
+	}
+	k := &Kafka{Brokers: strings.Split(text, ","), From: Given}
+	return k, k.ready(ctx)
+}
+
+// NewKafka starts a cluster of the test's own, which it may stop and kill; it
+// ends with the test.
+func NewKafka(t testing.TB, o KafkaOptions) *Kafka {
+	t.Helper()
+	k, err := StartKafka(t.Context(), o)
+	if err != nil {
+		skipOrFail(t, err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() && k.server != nil {
+			for node := range k.Brokers {
+				t.Logf("Kafka's broker %d at %s: %s", node, k.Brokers[node], k.server.log(node))
+			}
+		}
+		k.Close()
+	})
+	k.announce(t)
+	return k
+}
+
+// SharedKafka returns the test process's cluster, started by the first caller.
+// It must not be stopped.
+func SharedKafka(t testing.TB) *Kafka {
+	t.Helper()
+	k, err := shared.kafka.get(func() (*Kafka, error) {
+		// Not the test's context: the cluster outlives it.
+		return startKafka(context.Background(), KafkaOptions{}, true)
+	})
+	if err != nil {
+		skipOrFail(t, err)
+	}
+	k.announce(t)
+	return k
+}
+
+// announce says in the test's log when it proves less than it could.
+func (k *Kafka) announce(t testing.TB) {
+	t.Helper()
+	if k.From == Kfake {
+		t.Log("testenv: kfake, not the real broker")
+	}
+}
+
+// Stop stops brokers in good order, all of them when none is named, and waits.
+func (k *Kafka) Stop(nodes ...int) error {
+	return k.each("stop", nodes, func(node int) error { return k.server.stop(node) })
+}
+
+// Kill ends brokers at once, all of them when none is named. kfake cannot be
+// killed; it is stopped.
+func (k *Kafka) Kill(nodes ...int) error {
+	return k.each("kill", nodes, func(node int) error { return k.server.kill(node) })
+}
+
+// Start starts brokers that were stopped or killed on the same data and ports,
+// all of them when none is named, and returns when the cluster answers.
+func (k *Kafka) Start(ctx context.Context, nodes ...int) error {
+	err := k.each("start", nodes, func(node int) error { return k.server.start(ctx, node) })
+	if err != nil {
+		return err
+	}
+	return k.ready(ctx)
+}
+
+func (k *Kafka) each(what string, nodes []int, do func(node int) error) error {
+	if k.server == nil {
+		return fmt.Errorf("%s Kafka: brokers that were given are not ours to %s", what, what)
+	}
+	if len(nodes) > 0 && k.From == Kfake {
+		return fmt.Errorf("%s a broker: kfake stops and starts whole: name none", what)
+	}
+	if len(nodes) == 0 {
+		for node := range k.Brokers {
+			nodes = append(nodes, node)
+		}
+	}
+	for _, node := range nodes {
+		if err := do(node); err != nil {
+			return fmt.Errorf("%s Kafka's broker %d at %s: %w", what, node, k.Brokers[node], err)
+		}
+	}
+	return nil
+}
+
+// Close ends the cluster and removes its data if that is temporary.
+func (k *Kafka) Close() {
+	if k.server != nil {
+		k.server.close()
+	}
+}
+
+// ready waits until a broker answers.
+func (k *Kafka) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers...), kgo.RetryTimeout(time.Second))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for {
+		err := client.Ping(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("Kafka at %v does not answer: %w", k.Brokers, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// NewKfake starts franz-go's fake for a test that wants it and its faults, not
+// a stand-in for the real broker, and returns its addresses too.
+func NewKfake(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, []string) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
+	if err != nil {
+		t.Fatalf("testenv: start kfake: %v", err)
+	}
+	t.Cleanup(cluster.Close)
+	return cluster, cluster.ListenAddrs()
+}
