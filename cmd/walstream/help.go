@@ -1,0 +1,5 @@
+package main
+
+import "io"
+
+func printHelp(io.Writer, *invocation) error { return nil }

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/jackc/pglogrepl"
+)
+
+// cli is kong's grammar. Config is part of it, so every setting is a flag of
+// every command.
+type cli struct {
+	Config
+	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file of settings by these names"`
+	Help       bool   `name:"help" short:"h" help:"show this; walstream config --help shows every setting"`
+
+	Check   struct{} `cmd:"" name:"check" help:"name everything that is missing, each with the fix"`
+	Show    struct{} `cmd:"" name:"config" help:"print the effective settings and where each comes from"`
+	Version struct{} `cmd:"" name:"version" help:"print the version"`
+}
+
+// The flags that are no settings: the file does not know them.
+const (
+	flagConfig = "config"
+	flagHelp   = "help"
+)
+
+// invocation is what a command line asks for.
+type invocation struct {
+	command string // empty: stream
+	help    bool
+	config  *Config
+	model   *kong.Application
+}
+
+// load reads defaults, the file, variables (environ is like os.Environ) and
+// flags; of several words the last in this order counts. The error holds all
+// faults, and the invocation is there beside it.
+func load(args, environ []string) (*invocation, error) {
+	grammar, r := &cli{}, newReport()
+	k, err := kong.New(grammar, append(mappers(r), kong.Name("walstream"), kong.NoDefaultHelp())...)
+	if err != nil {
+		return nil, fmt.Errorf("build the command line's grammar: %w", err)
+	}
+	r.knows(k.Model)
+	setDefaults(k.Model.Flags)
+	ctx, err := kong.Trace(k, r.tidy(args))
+	if err == nil {
+		err = ctx.Error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the command line: %w", err)
+	}
+	inv := &invocation{command: ctx.Command(), config: &grammar.Config, model: k.Model}
+	inv.config.report = r
+	inv.help, _ = ctx.FlagValue(r.flags[flagHelp]).(bool)
+	if inv.help || inv.command == "version" {
+		return inv, r.err()
+	}
+
+	env := readEnvironment(environ, r)
+	path, _ := ctx.FlagValue(r.flags[flagConfig]).(string)
+	if v, ok := env.values[flagConfig]; ok && !r.set(flagConfig) {
+		path, r.origins[flagConfig] = v.text, v.origin
+	}
+	file, outboxes := readFile(path, r)
+	// Of the resolvers that know a flag kong takes the last one's word, and a
+	// flag of the command line is not resolved at all.
+	ctx.AddResolver(file)
+	ctx.AddResolver(env)
+	if err := ctx.Resolve(); err != nil {
+		return nil, fmt.Errorf("read settings: %w", err)
+	}
+	if _, err := ctx.Apply(); err != nil {
+		return nil, fmt.Errorf("read settings: %w", err)
+	}
+	inv.config.Outboxes = outboxes
+	inv.config.validate()
+	return inv, r.err()
+}
+
+// mappers makes kong read every type of setting by parseValue, and note a fault
+// where it would stop at the first one.
+func mappers(r *report) []kong.Option {
+	var options []kong.Option
+	for _, sample := range []any{
+		"", false, 0, []string(nil), time.Duration(0), Size(0), Table{}, LSNRange{}, pglogrepl.LSN(0),
+	} {
+		options = append(options, kong.TypeMapper(reflect.TypeOf(sample), noting{r}))
+	}
+	return options
+}
+
+// noting is a kong.Mapper that never fails.
+type noting struct{ report *report }
+
+// Decode is called for flags of the command line, and for what a layer resolved;
+// the layer has then noted its origin.
+func (m noting) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	text := "true" // of a flag without a value: tidy leaves none but switches
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		text = ctx.Scan.Pop().String()
+	}
+	name, flag := ctx.Value.Name, "flag --"+ctx.Value.Name
+	if m.report.origins[name] == flag {
+		m.report.refuse(name, "is given twice; a list is written with commas")
+		return nil
+	}
+	if !m.report.set(name) {
+		m.report.origins[name], m.report.texts[name] = flag, text
+	}
+	if err := parseValue(target, text); err != nil {
+		m.report.refuse(name, explain(err, ctx.Value.Tag))
+	}
+	return nil
+}
+
+// setDefaults does what kong's Reset does, without the mappers: a default is no
+// origin.
+func setDefaults(flags []*kong.Flag) {
+	for _, f := range flags {
+		if !f.HasDefault {
+			continue
+		}
+		if err := parseValue(f.Target, f.Default); err != nil {
+			panic(fmt.Sprintf("walstream: bug: default of --%s: %v", f.Name, err))
+		}
+	}
+}
+
+// tidy writes every flag as --name=value and leaves out what does not exist,
+// noting each: kong would stop at the first one, and would take a value that
+// begins with a dash for a flag and name it.
+func (r *report) tidy(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		name, _, hasValue := strings.Cut(arg, "=")
+		flag := r.flags[strings.TrimPrefix(name, "--")]
+		next := ""
+		if i+1 < len(args) {
+			next = args[i+1]
+		}
+		switch {
+		case arg == "-h":
+			out = append(out, "--"+flagHelp)
+		case !strings.HasPrefix(arg, "-"):
+			if !slices.Contains(r.commands, arg) || slices.ContainsFunc(out, r.isCommand) {
+				r.unexpected(arg)
+				continue
+			}
+			out = append(out, arg)
+		case flag == nil || !strings.HasPrefix(arg, "--"):
+			r.add(name, "flag", r.unknown(strings.TrimLeft(name, "-"), "--"))
+			if !hasValue && next != "" && !strings.HasPrefix(next, "-") && !r.isCommand(next) {
+				i++ // its value, it seems
+			}
+		case hasValue || flag.IsBool():
+			out = append(out, arg)
+		case i+1 == len(args) || r.isFlag(next):
+			r.origins[flag.Name] = "flag --" + flag.Name
+			r.refuse(flag.Name, "needs a value")
+		default:
+			i++
+			out = append(out, arg+"="+next)
+		}
+	}
+	return out
+}
+
+func (r *report) isCommand(arg string) bool { return slices.Contains(r.commands, arg) }
+
+func (r *report) isFlag(arg string) bool {
+	name, _, _ := strings.Cut(arg, "=")
+	return strings.HasPrefix(name, "--") && r.flags[name[2:]] != nil
+}
+
+// unexpected notes an argument that is no command. It is shown only when it
+// looks like one: it may be half of a password with a blank in it.
+func (r *report) unexpected(arg string) {
+	problem := "there is an argument that is neither a flag nor a command"
+	if near := nearest(arg, r.commands); near != "" {
+		problem = fmt.Sprintf("%q is no command; nearest: %s", arg, near)
+	}
+	r.add("command line", "", problem+"; commands are "+strings.Join(r.commands, ", ")+", and none to stream")
+}

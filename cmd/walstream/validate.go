@@ -1,0 +1,275 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// tags are a setting's struct tags: kong's and reflect's both have them.
+type tags interface{ Get(key string) string }
+
+var (
+	slotName     = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+	pipelineName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+	topicName    = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
+	systemID     = regexp.MustCompile(`^[0-9]{1,20}$`)
+	placeholders = regexp.MustCompile(`\{([^{}]*)\}`)
+)
+
+const (
+	// maxIdentifier is PostgreSQL's NAMEDATALEN less one: it cuts longer names
+	// without an error.
+	maxIdentifier = 63
+	// maxPipeline leaves room for "walstream.dead-letters." in a topic's 249.
+	maxPipeline = 226
+)
+
+// validate checks every setting and derives what is named after others. Faults
+// go to the report, all of them.
+func (c *Config) validate() {
+	r := c.report
+	for _, f := range r.settings {
+		c.checkTags(f.Name, f.Tag, f.Target)
+	}
+	c.checkPostgres()
+	c.checkNames()
+	c.checkKafka()
+	c.checkTLS()
+	c.checkSASL()
+	c.checkTopics()
+	c.checkOperation()
+	if r.set("outboxes") {
+		c.checkOutboxes()
+	} else {
+		c.checkMapping("", &c.Outbox)
+	}
+}
+
+// checkTags checks what the table of settings itself says: values and range.
+func (c *Config) checkTags(name string, t tags, value reflect.Value) {
+	if problem := outsideValues(t, value); problem != "" {
+		c.report.refuse(name, problem)
+	}
+	if problem := outsideRange(t, value); problem != "" {
+		c.report.refuse(name, problem)
+	}
+}
+
+func outsideValues(t tags, value reflect.Value) string {
+	allowed := t.Get("values")
+	if allowed == "" || contains(allowed, value.String()) {
+		return ""
+	}
+	if contains(t.Get("later"), value.String()) {
+		return laterRelease + "; " + allowedText(t)
+	}
+	problem := "is not known"
+	if value.String() == "" {
+		problem = errEmpty.Error()
+	}
+	return problem + "; " + allowedText(t)
+}
+
+func contains(list, value string) bool {
+	for v := range strings.SplitSeq(list, ",") {
+		if v == value {
+			return true
+		}
+	}
+	return false
+}
+
+func outsideRange(t tags, value reflect.Value) string {
+	low, high, ok := strings.Cut(t.Get("range"), "..")
+	if !ok {
+		return ""
+	}
+	bound := reflect.New(value.Type()).Elem()
+	for i, text := range []string{low, high} {
+		if err := parseValue(bound, text); err != nil {
+			panic(fmt.Sprintf("walstream: bug: range %s..%s: %v", low, high, err))
+		}
+		if i == 0 && value.Int() < bound.Int() || i == 1 && value.Int() > bound.Int() {
+			return "is out of range; " + allowedText(t)
+		}
+	}
+	return ""
+}
+
+// allowedText says what the table of settings allows.
+func allowedText(t tags) string {
+	if low, high, ok := strings.Cut(t.Get("range"), ".."); ok {
+		return "allowed: " + low + " to " + high
+	}
+	if values := t.Get("values"); values != "" {
+		return "allowed: " + strings.Join(strings.FieldsFunc(values, func(r rune) bool { return r == ',' }), ", ")
+	}
+	return ""
+}
+
+// explain adds to an error of parseValue what is allowed.
+func explain(err error, t tags) string {
+	if allowed := allowedText(t); allowed != "" {
+		return err.Error() + "; " + allowed
+	}
+	return err.Error()
+}
+
+func (c *Config) checkPostgres() {
+	config, err := parsePostgres(c.Postgres)
+	if err != nil {
+		if !c.report.set("postgres") {
+			c.report.origins["postgres"] = "PG* variables"
+		}
+		c.report.refuse("postgres", err.Error())
+		return
+	}
+	c.keepPostgresSecrets(config)
+	c.derive(databaseOf(config))
+}
+
+func (c *Config) checkNames() {
+	r := c.report
+	switch {
+	case c.Slot == "":
+		r.refuse("slot", "is required: --slot NAME, "+variableOf("slot")+" or slot: in the file")
+	case !slotName.MatchString(c.Slot):
+		r.refuse("slot", "is no slot name; PostgreSQL allows 1 to 63 of a-z, 0-9 and _")
+	}
+	if r.faulty("slot") { // names derived from it would only repeat the fault
+		return
+	}
+	if c.Pipeline != "" && (!pipelineName.MatchString(c.Pipeline) || len(c.Pipeline) > maxPipeline) {
+		problem := fmt.Sprintf("names topics and so may hold 1 to %d of letters, digits and ._-", maxPipeline)
+		if strings.HasPrefix(r.origin("pipeline"), "derived") {
+			problem += "; this one comes from the database's name: choose another with --pipeline"
+		}
+		r.refuse("pipeline", problem)
+	}
+	if len(c.Publication) > maxIdentifier || strings.ContainsRune(c.Publication, 0) {
+		r.refuse("publication", fmt.Sprintf("is longer than the %d bytes PostgreSQL keeps: choose another with --publication", maxIdentifier))
+	}
+	if c.AcceptServer != "" && !systemID.MatchString(c.AcceptServer) {
+		r.refuse("accept-server", "is no system identifier: a number such as 7301234567890123456")
+	}
+}
+
+func (c *Config) checkKafka() {
+	if len(c.KafkaBrokers) == 0 {
+		c.report.refuse("kafka-brokers", "is empty; allowed: host:port, ...")
+	}
+	for _, broker := range c.KafkaBrokers {
+		if problem := badAddress(broker, 1); problem != "" {
+			c.report.refuse("kafka-brokers", problem)
+		}
+	}
+}
+
+func (c *Config) checkTopics() {
+	if c.CreateTopics {
+		return
+	}
+	for _, name := range []string{"topic-partitions", "topic-replication-factor"} {
+		if c.report.flags[name].Target.Int() != 0 {
+			c.report.refuse(name, "has no effect without --create-topics")
+		}
+	}
+}
+
+func (c *Config) checkOperation() {
+	if problem := badAddress(c.HTTPListen, 0); problem != "" {
+		c.report.refuse("http-listen", problem)
+	}
+	if c.StallTimeout <= c.StatusInterval {
+		c.report.refuse("stall-timeout", "must be longer than status-interval, "+formatDuration(c.StatusInterval))
+	}
+}
+
+// badAddress says what is wrong with host:port.
+func badAddress(address string, lowest int) string {
+	host, port, err := net.SplitHostPort(address)
+	switch {
+	case address == "":
+		return errEmpty.Error() + "; allowed: host:port"
+	case strings.Contains(address, "://"):
+		return "has a scheme; allowed: host:port"
+	case err != nil && strings.Count(address, ":") > 1 && !strings.HasPrefix(address, "["):
+		return "is ambiguous; an IPv6 address is written [::1]:9092"
+	case err != nil || host == "" && lowest > 0:
+		return "is not host:port"
+	case strings.ContainsAny(host, "/ @"):
+		return "has a host that is no host name; allowed: host:port"
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < lowest || n > 65535 {
+		return fmt.Sprintf("has a port that is not a number from %d to 65535", lowest)
+	}
+	return ""
+}
+
+func (c *Config) checkOutboxes() {
+	r := c.report
+	for _, f := range outboxFields(&c.Outbox) {
+		if r.set(f.name) {
+			r.refuse(f.name, "does not go with outboxes ("+r.origin("outboxes")+"), where each table has its own")
+		}
+	}
+	seen := map[Table]bool{}
+	for i := range c.Outboxes {
+		o, path := &c.Outboxes[i], fmt.Sprintf("outboxes[%d].", i)
+		for _, f := range outboxFields(o) {
+			if f.value.Kind() == reflect.String {
+				c.checkTags(path+f.name, f.tags, f.value)
+			}
+		}
+		if o.Table == (Table{}) && !r.faulty(path+"table") {
+			r.add(path+"table", r.origin(strings.TrimSuffix(path, ".")), "is required")
+		} else if seen[o.Table] {
+			r.refuse(path+"table", "is in the list twice")
+		}
+		seen[o.Table] = true
+		c.checkMapping(path, o)
+	}
+}
+
+// checkMapping checks how one table's rows become records, as far as it can be
+// known without the table.
+func (c *Config) checkMapping(path string, o *Outbox) {
+	r := c.report
+	if o.Topic != "" && !validTopic(o.Topic) {
+		r.refuse(path+"topic", "is no topic name; Kafka allows 1 to 249 of letters, digits and ._-")
+	}
+	if o.Topic != "" && o.TopicPattern != "" {
+		r.refuse(path+"topic-pattern", "does not go with topic: both are for rows that name none; choose one")
+	}
+	if problem := badPattern(o.TopicPattern); problem != "" {
+		r.refuse(path+"topic-pattern", problem)
+	}
+	for _, entry := range o.HeaderColumns {
+		header, column, renamed := strings.Cut(entry, "=")
+		if header == "" || renamed && column == "" {
+			r.refuse(path+"header-columns", "wants column or header=column, separated by commas")
+		}
+	}
+}
+
+func validTopic(name string) bool { return topicName.MatchString(name) && name != "." && name != ".." }
+
+func badPattern(pattern string) string {
+	for _, m := range placeholders.FindAllStringSubmatch(pattern, -1) {
+		if m[1] == "" {
+			return "has {} without a column's name"
+		}
+	}
+	rest := placeholders.ReplaceAllString(pattern, "x")
+	switch {
+	case strings.ContainsAny(rest, "{}"):
+		return "has a brace without its partner"
+	case pattern != "" && !validTopic(rest):
+		return "makes no topic name; Kafka allows 1 to 249 of letters, digits and ._-"
+	}
+	return ""
+}
