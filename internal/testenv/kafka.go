@@ -2,12 +2,14 @@ package testenv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -26,6 +28,9 @@ type KafkaOptions struct {
 	// Port is the first broker's; the others follow. 0 takes free ones below
 	// the ephemeral range.
 	Port int
+	// JVM are flags over ours, which make a native broker small and quick to
+	// start, e.g. "-Xmx2g".
+	JVM []string
 }
 
 // Kafka is a running cluster.
@@ -41,6 +46,7 @@ type kafkaServer interface {
 	start(ctx context.Context, node int) error
 	stop(node int) error
 	kill(node int) error
+	running(node int) bool
 	log(node int) string
 	close()
 }
@@ -54,6 +60,7 @@ func startKafka(ctx context.Context, o KafkaOptions, shared bool) (*Kafka, error
 	o.Brokers = max(o.Brokers, 1)
 	ways := []way[*Kafka]{
 		{Given, func() (*Kafka, error) { return givenKafka(ctx, shared) }},
+		{Native, func() (*Kafka, error) { return nativeKafka(ctx, o) }},
 	}
 	if !o.Real && !requireReal() {
 		ways = append(ways, way[*Kafka]{Kfake, func() (*Kafka, error) { return kfakeKafka(ctx, o) }})
@@ -164,26 +171,65 @@ func (k *Kafka) Close() {
 	}
 }
 
-// ready waits until a broker answers.
+// ready waits until every broker that runs answers and knows of the others.
 func (k *Kafka) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers...), kgo.RetryTimeout(time.Second))
+	for node, broker := range k.Brokers {
+		if k.server != nil && !k.server.running(node) {
+			continue
+		}
+		if err := k.brokerReady(ctx, node, broker); err != nil {
+			return fmt.Errorf("Kafka's broker at %s: %w", broker, err)
+		}
+	}
+	return nil
+}
+
+func (k *Kafka) brokerReady(ctx context.Context, node int, broker string) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.RetryTimeout(time.Second))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	for {
-		err := client.Ping(ctx)
-		if err == nil {
+		// Asked directly only once somebody listens: the client's own pauses
+		// between attempts are longer than a start.
+		known := 0
+		if listening(broker) {
+			var brokers kadm.BrokerDetails
+			brokers, err = kadm.NewClient(client).ListBrokers(ctx)
+			known = len(brokers)
+		}
+		if known >= k.runningBrokers() {
 			return nil
+		}
+		if k.server != nil && !k.server.running(node) {
+			return fmt.Errorf("ended during its start\n%s", k.server.log(node))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("Kafka at %v does not answer: %w", k.Brokers, err)
-		case <-time.After(50 * time.Millisecond):
+			err := fmt.Errorf("knows %d of %d brokers: %w", known, k.runningBrokers(), errors.Join(err, ctx.Err()))
+			if k.server != nil {
+				err = fmt.Errorf("%w\n%s", err, k.server.log(node))
+			}
+			return err
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+func (k *Kafka) runningBrokers() int {
+	if k.server == nil {
+		return 1
+	}
+	count := 0
+	for node := range k.Brokers {
+		if k.server.running(node) {
+			count++
+		}
+	}
+	return max(count, 1)
 }
 
 // NewKfake starts franz-go's fake for a test that wants it and its faults, not

@@ -83,6 +83,12 @@ func (f *fake) stop(_ int) error {
 
 func (f *fake) kill(node int) error { return f.stop(node) }
 
+func (f *fake) running(int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cluster != nil
+}
+
 func (f *fake) log(int) string { return "(kfake keeps no log)" }
 
 func (f *fake) close() {

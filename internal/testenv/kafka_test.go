@@ -73,6 +73,10 @@ func TestKfakeKeepsData(t *testing.T) {
 	testKafkaKeepsData(t, k)
 }
 
+func TestKafkaKeepsData(t *testing.T) {
+	testKafkaKeepsData(t, NewKafka(t, KafkaOptions{Real: true}))
+}
+
 func TestNewKfake(t *testing.T) {
 	_, brokers := NewKfake(t)
 	k := &Kafka{Brokers: brokers}
