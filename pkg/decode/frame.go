@@ -2,6 +2,7 @@ package decode
 
 import (
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -47,6 +48,9 @@ func ParseFrame(b []byte) (Frame, error) {
 	}
 	if c.bad {
 		return Frame{}, &Error{LSN: f.LSN, Offset: c.pos, Reason: "frame ends too early"}
+	}
+	if c.rest() > 0 {
+		return Frame{}, &Error{LSN: f.LSN, Offset: c.pos, Reason: fmt.Sprintf("%d bytes left over", c.rest())}
 	}
 	return f, nil
 }

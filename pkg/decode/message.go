@@ -109,13 +109,15 @@ func parseRelation(c *cursor) *Relation {
 	return r
 }
 
-// parseTuple appends the columns of one tuple to values.
+// parseTuple appends the columns of one inserted tuple to values. A ValueUnchanged
+// is malformed here: an insert carries all of its values, and a row published
+// with an empty one in place of a value not sent would be a loss.
 func parseTuple(c *cursor, values []Value) []Value {
 	n := int(c.uint16())
 	for range n {
 		v := Value{Format: c.byte()}
 		switch v.Format {
-		case ValueNull, ValueUnchanged:
+		case ValueNull:
 		case ValueText, ValueBinary:
 			v.Data = c.take(int(int32(c.uint32())))
 		default:
