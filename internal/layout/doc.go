@@ -1,0 +1,15 @@
+// Package layout holds the tests of how this module is put together: which
+// package may import which, and what must not get into the binary. It has no
+// code of its own.
+//
+//	cmd/walstream -> everything below
+//	pipeline      -> sink, replication, outbox, checkpoint, decode; its core neither of the first two
+//	sink          -> outbox, checkpoint, decode, franz-go
+//	replication   -> decode, pgx, pglogrepl
+//	outbox        -> decode, pgx.Tx for the writer
+//	checkpoint    -> decode
+//	decode        -> standard library, pglogrepl.LSN
+//
+// depguard tells the same at the import's line; this test is the one that
+// nobody can switch off with a comment.
+package layout
