@@ -1,0 +1,134 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/walstream/walstream/pkg/checkpoint"
+)
+
+// ensureCheckpointTopic makes the topic, or proves that the existing one keeps
+// what is written to it.
+func (k *Kafka) ensureCheckpointTopic(ctx context.Context) error {
+	topic := k.cfg.checkpointTopic()
+	const doing = "prepare the checkpoint topic"
+	found, err := k.lookUp(ctx, topic)
+	if err != nil {
+		return k.explain(err, doing, rightDescribe, topicResource(topic))
+	}
+	if found[topic] == nil {
+		return k.explain(k.createCheckpointTopic(ctx, topic), doing, rightCreate, topicResource(topic))
+	}
+	values, denied, err := k.configs(ctx, []string{topic}, settingCleanup)
+	if err == nil {
+		err = denied[topic]
+	}
+	if err != nil {
+		return k.explain(err, doing, rightConfigs, topicResource(topic))
+	}
+	if policy := values[topic][settingCleanup]; policy != cleanupCompact {
+		return &SetupError{
+			Found: fmt.Sprintf("topic %q has cleanup.policy=%s: Kafka would delete the checkpoint of a quiet pipeline", topic, policy),
+			Remedy: fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=compact",
+				k.cfg.Brokers[0], topic),
+		}
+	}
+	return nil
+}
+
+const (
+	settingCleanup = "cleanup.policy"
+	cleanupCompact = "compact"
+	settingMinISR  = "min.insync.replicas"
+	settingUnclean = "unclean.leader.election.enable"
+)
+
+func (k *Kafka) createCheckpointTopic(ctx context.Context, topic string) error {
+	cluster, err := k.metadata(ctx, nil)
+	if err != nil {
+		return err
+	}
+	replicas := min(3, len(cluster.Brokers))
+	if replicas == 0 {
+		return errors.New("the cluster shows no brokers")
+	}
+	inSync := "1"
+	if replicas >= 3 { // with fewer, two in sync would stop at the first broker lost
+		inSync = "2"
+	}
+	return k.create(ctx, topicSpec{
+		name: topic, partitions: 1, replicas: int16(replicas),
+		configs: map[string]string{
+			settingCleanup: cleanupCompact,
+			settingMinISR:  inSync,
+			settingUnclean: "false",
+			// Only closed segments are compacted: at ten checkpoints a second the
+			// default of 1 GiB would be two days of them.
+			"segment.bytes": "16777216",
+		},
+	})
+}
+
+// checkpointPause is the least time between two checkpoints under load: a
+// transaction costs the broker milliseconds, and a crash repeats at most this
+// much. One after a quiet spell goes at once.
+const checkpointPause = 100 * time.Millisecond
+
+// committer writes checkpoints, one under way at a time, only the newest.
+type committer struct {
+	write func(context.Context, checkpoint.Edge) error
+	box   *Mailbox
+	wake  chan struct{} // one slot
+
+	mu   sync.Mutex
+	next checkpoint.Edge
+}
+
+func newCommitter(box *Mailbox, write func(context.Context, checkpoint.Edge) error) *committer {
+	return &committer{write: write, box: box, wake: make(chan struct{}, 1)}
+}
+
+// offer replaces the edge that waits. It never blocks.
+func (c *committer) offer(edge checkpoint.Edge) {
+	c.mu.Lock()
+	if edge.Covered > c.next.Covered {
+		c.next = edge
+	}
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until the context ends or a write fails; a failure is final.
+func (c *committer) run(ctx context.Context) {
+	var done checkpoint.Edge
+	var started time.Time
+	for {
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return
+		}
+		if sleep(ctx, checkpointPause-time.Since(started)) != nil {
+			return
+		}
+		c.mu.Lock()
+		edge := c.next
+		c.mu.Unlock()
+		if edge.Covered <= done.Covered {
+			continue
+		}
+		started = time.Now()
+		if err := c.write(ctx, edge); err != nil {
+			c.box.PutErr(err)
+			return
+		}
+		done = edge
+		c.box.PutDurable(edge)
+	}
+}

@@ -1,0 +1,129 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walstream/walstream/pkg/checkpoint"
+)
+
+// lanes is the number of transactional ids of a pipeline.
+const lanes = 2
+
+// Claim holds the pipeline's transactional ids: every earlier holder is fenced,
+// and what it left open is aborted. A Claim that has failed once, or on which an
+// Idempotent was closed, is of no further use; the next start makes a new one.
+type Claim struct {
+	k      *Kafka
+	lane   [lanes]*kgo.Client
+	limits *sync.Map // topic -> int32: the batch limits given to the clients
+	closed sync.Once
+}
+
+// Claim makes the checkpoint topic when it is missing, then takes lane 0, then
+// lane 1. The order is part of the protocol: two instances that each own one
+// lane would both commit.
+func (k *Kafka) Claim(ctx context.Context) (*Claim, error) {
+	if err := k.ensureCheckpointTopic(ctx); err != nil {
+		return nil, err
+	}
+	c := &Claim{k: k, limits: new(sync.Map)}
+	for n := range c.lane {
+		client, err := k.newClient(k.lane(n, c.batchLimit))
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		c.lane[n] = client
+		if _, _, err := client.ProducerID(ctx); err != nil {
+			c.Close()
+			id := k.cfg.transactionalID(n)
+			return nil, k.explain(err, fmt.Sprintf("claim transactional id %q", id), rightWrite, fmt.Sprintf("transactional id %q", id))
+		}
+	}
+	return c, nil
+}
+
+// batchLimit is asked by the clients once per partition. Every topic is looked
+// up before its first record, so the limit is known by then.
+func (c *Claim) batchLimit(topic string) int32 {
+	if limit, ok := c.limits.Load(topic); ok {
+		return limit.(int32)
+	}
+	return clampBatch(defaultMaxMessage)
+}
+
+// clampBatch turns a topic's max.message.bytes into the library's limit, which
+// counts four bytes more.
+func clampBatch(maxMessage int) int32 {
+	return int32(min(max(maxMessage+clientBatchOverhead-batchOverhead, minBatch), maxBatch))
+}
+
+// Load returns the newest checkpoint, the one that counts: nobody can write
+// another any more. An open transaction on the topic is waited for, and is an
+// error when it does not end.
+func (c *Claim) Load(ctx context.Context) (checkpoint.Record, bool, error) {
+	return c.k.newest(ctx, true)
+}
+
+var _ checkpoint.Store = (*Claim)(nil)
+
+// Write makes one checkpoint durable, in a transaction of its own on lane 0.
+func (c *Claim) Write(ctx context.Context, record checkpoint.Record) error {
+	record.Version = c.k.cfg.Version
+	value, err := record.Encode()
+	if err != nil {
+		return fmt.Errorf("encode checkpoint: %w", err)
+	}
+	if err := commitAlone(ctx, c.lane[0], &kgo.Record{
+		Topic: c.k.cfg.checkpointTopic(), Partition: 0, Key: []byte(c.k.cfg.Pipeline), Value: value,
+	}); err != nil {
+		return c.k.checkpointError(err)
+	}
+	return nil
+}
+
+// commitAlone is one transaction with one record.
+func commitAlone(ctx context.Context, lane *kgo.Client, record *kgo.Record) error {
+	if err := lane.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	if err := lane.ProduceSync(ctx, record).FirstErr(); err != nil {
+		return fmt.Errorf("produce: %w", err)
+	}
+	if err := lane.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// checkpointError sorts what a checkpoint's transaction can end with. Whatever
+// is not a plain refusal leaves the outcome open.
+func (k *Kafka) checkpointError(err error) error {
+	const doing = "write the checkpoint"
+	switch {
+	case isFenced(err):
+		return fmt.Errorf("%s: %w: %w", doing, ErrFenced, err)
+	case isAccess(err):
+		return k.explain(err, doing, rightWrite, fmt.Sprintf("%s and transactional ids walstream.%s.*", topicResource(k.cfg.checkpointTopic()), k.cfg.Pipeline))
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return k.explain(fmt.Errorf("%w: %w", ErrUncertain, err), doing, rightWrite, "")
+}
+
+// Close gives the connections up. The transactional ids stay taken until the
+// next claim.
+func (c *Claim) Close() {
+	c.closed.Do(func() {
+		for _, client := range c.lane {
+			if client != nil {
+				client.Close()
+			}
+		}
+	})
+}

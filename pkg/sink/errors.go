@@ -1,0 +1,156 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walstream/walstream/pkg/decode"
+)
+
+// ErrFenced: another instance has claimed the pipeline's transactional ids, or
+// the broker gave up on a transaction of ours. Either way nothing more may be
+// written; the start order finds out which.
+var ErrFenced = errors.New("fenced in kafka: another instance of this pipeline has taken over, or a transaction outlived its time-out")
+
+// ErrUncertain: Kafka did not say what became of a request that changes state.
+// The pipeline goes back to its durable checkpoint instead of guessing.
+var ErrUncertain = errors.New("kafka left the outcome open")
+
+// DeliveryError is a row that Kafka, or the check before sending, refuses for
+// good. The position is held before it.
+type DeliveryError struct {
+	Topic    string
+	Position decode.Position
+	RowID    string // text of the id column; may be empty
+	Size     int    // bytes of the record alone in a batch, uncompressed
+	Err      error  // what was refused, and the way out
+}
+
+func (e *DeliveryError) Error() string {
+	row := "row at " + e.Position.String()
+	if e.RowID != "" {
+		row = fmt.Sprintf("row %q at %s", e.RowID, e.Position)
+	}
+	return fmt.Sprintf("%s (%s) cannot be published to topic %q: %s", row, humanize.IBytes(uint64(e.Size)), e.Topic, e.Err)
+}
+
+func (e *DeliveryError) Unwrap() error { return e.Err }
+
+// AccessError is a right that is missing in Kafka, or a login that failed.
+type AccessError struct {
+	Right    string // "Write", "Describe", ..., or "login"
+	Resource string // `topic "x"`, `transactional id "x"`, `cluster`
+	User     string // who asked; empty without SASL
+	Err      error
+}
+
+func (e *AccessError) Error() string {
+	if e.Right == rightLogin {
+		return fmt.Sprintf("kafka refuses the login of user %q: %s; check kafka-sasl-mechanism, user and password", e.User, e.Err)
+	}
+	principal := "User:" + e.User
+	if e.User == "" {
+		principal = "the principal of this connection"
+	}
+	return fmt.Sprintf("the right %s on %s is missing (%s): grant it to %s (kafka-acls.sh --add --operation %s)",
+		e.Right, e.Resource, e.Err, principal, e.Right)
+}
+
+func (e *AccessError) Unwrap() error { return e.Err }
+
+// SetupError is a cluster that is not as walstream needs it; a person has to
+// change something.
+type SetupError struct {
+	Found  string
+	Remedy string
+}
+
+func (e *SetupError) Error() string { return e.Found + "; " + e.Remedy }
+
+const (
+	rightLogin    = "login"
+	rightRead     = "Read"
+	rightWrite    = "Write"
+	rightCreate   = "Create"
+	rightDescribe = "Describe"
+	rightConfigs  = "DescribeConfigs"
+)
+
+// Retriable reports whether going through the start order again, after a pause,
+// can mend err without a person: connections, brokers that are down or electing,
+// fencing, open outcomes. Refused rows, missing rights, and a cluster set up
+// otherwise than needed are not.
+func Retriable(err error) bool {
+	if err == nil {
+		return false
+	}
+	var (
+		delivery *DeliveryError
+		access   *AccessError
+		setup    *SetupError
+	)
+	if errors.As(err, &delivery) || errors.As(err, &access) || errors.As(err, &setup) {
+		return false
+	}
+	for _, target := range []error{
+		ErrFenced, ErrUncertain, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+		context.DeadlineExceeded, kgo.ErrClientClosed,
+		kerr.ConcurrentTransactions, kerr.UnknownServerError,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	var code *kerr.Error
+	if errors.As(err, &code) {
+		return code.Retriable
+	}
+	var network net.Error
+	return errors.As(err, &network) || kgo.IsRetryableBrokerErr(err)
+}
+
+// isAccess tells the errors that mean a missing right or a failed login.
+func isAccess(err error) bool {
+	for _, target := range []error{
+		kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+		kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+func isFenced(err error) bool {
+	return errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
+		errors.Is(err, kerr.InvalidProducerIDMapping)
+}
+
+func isUnknownTopic(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
+}
+
+// explain wraps the error of a request with what was being done and where, and
+// turns a missing right into an AccessError naming it.
+func (k *Kafka) explain(err error, doing, right, resource string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		err = &AccessError{Right: rightLogin, Resource: "cluster", User: k.cfg.SASLUser, Err: err}
+	case isAccess(err):
+		err = &AccessError{Right: right, Resource: resource, User: k.cfg.SASLUser, Err: err}
+	}
+	return fmt.Errorf("%s (kafka at %s): %w", doing, strings.Join(k.cfg.Brokers, ","), err)
+}
+
+func topicResource(name string) string { return fmt.Sprintf("topic %q", name) }

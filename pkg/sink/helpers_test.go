@@ -1,0 +1,269 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walstream/walstream/internal/testenv"
+	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/decode"
+	"github.com/walstream/walstream/pkg/outbox"
+)
+
+// everyBroker runs the same test against kfake and against the real broker: what
+// the sink promises must hold on both.
+func everyBroker(t *testing.T, test func(t *testing.T, brokers []string)) {
+	t.Run("kfake", func(t *testing.T) {
+		_, brokers := testenv.NewKfake(t)
+		test(t, brokers)
+	})
+	t.Run("kafka", func(t *testing.T) {
+		k := testenv.SharedKafka(t)
+		if k.From == testenv.Kfake {
+			t.Skip("no real broker; kfake has run already")
+		}
+		test(t, k.Brokers)
+	})
+}
+
+var names atomic.Int64
+
+// unique names keep tests apart on a shared broker.
+func unique(prefix string) string {
+	return fmt.Sprintf("%s-%d-%d", prefix, time.Now().UnixMilli()%1e8, names.Add(1))
+}
+
+func testConfig(t testing.TB, brokers []string) Config {
+	return Config{
+		Brokers: brokers, ClientID: "walstream-test", Pipeline: unique("p"), Version: "1.2.3",
+		MaxInFlight: checkpoint.Limits{Events: 20_000, Bytes: 32 << 20},
+		Logger:      zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.InfoLevel),
+	}
+}
+
+func open(t testing.TB, cfg Config) *Kafka {
+	t.Helper()
+	k, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	return k
+}
+
+func claim(t testing.TB, k *Kafka) *Claim {
+	t.Helper()
+	c, err := k.Claim(within(t, 20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func client(t testing.TB, brokers []string, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(brokers...)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func createTopic(t testing.TB, brokers []string, partitions int32, configs map[string]string) string {
+	t.Helper()
+	name := unique("topic")
+	set := map[string]*string{}
+	for key, value := range configs {
+		set[key] = &value
+	}
+	if _, err := kadm.NewClient(client(t, brokers)).CreateTopic(within(t, 20*time.Second), partitions, -1, set, name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func event(topic, key, value string, n int) *outbox.Event {
+	e := &outbox.Event{
+		Topic: topic, Value: []byte(value), Partition: -1, Timestamp: time.Now(),
+		Position: decode.Position{CommitLSN: pglogrepl.LSN(1000 + n), Ordinal: 1}, RowID: fmt.Sprint(n),
+	}
+	if key != "" {
+		e.Key = []byte(key)
+	}
+	return e
+}
+
+func edgeAt(lsn int) checkpoint.Edge {
+	return checkpoint.Edge{
+		Covered: pglogrepl.LSN(lsn), CommitLSN: pglogrepl.LSN(lsn - 8), XID: uint32(lsn),
+		CommitTime: time.Unix(1_700_000_000, 0).UTC(),
+	}
+}
+
+func baseRecord(pipeline string) checkpoint.Record {
+	return checkpoint.Record{
+		Pipeline: pipeline, SystemID: "7", Timeline: 1, Database: "bank", Slot: "s",
+		Publication: "p", Delivery: "at-least-once", Phase: checkpoint.PhaseStream,
+	}
+}
+
+// running is a sink with a ledger, driven the way the loop does it.
+type running struct {
+	t      testing.TB
+	sink   loopSink
+	ledger *checkpoint.Ledger
+	lsn    int
+	acked  int
+	err    error
+}
+
+// loopSink is pipeline.Sink, declared here so that the test needs no pipeline.
+type loopSink interface {
+	Submit(e *outbox.Event, t checkpoint.Ticket)
+	End(edge checkpoint.Edge)
+	Checkpoint(edge checkpoint.Edge)
+	Drain(report *checkpoint.Report)
+	Ready() <-chan struct{}
+}
+
+var (
+	_ loopSink = (*Idempotent)(nil)
+	_ loopSink = (*Stdout)(nil)
+)
+
+func drive(t testing.TB, sink loopSink) *running {
+	return &running{
+		t: t, sink: sink, lsn: 1000,
+		ledger: checkpoint.NewLedger(checkpoint.Edge{Covered: 1000}, 1000, checkpoint.Limits{Events: 20_000, Bytes: 32 << 20}),
+	}
+}
+
+// transaction submits the events as one.
+func (r *running) transaction(events ...*outbox.Event) {
+	r.lsn += 16
+	r.ledger.Begin(time.Now())
+	for _, e := range events {
+		r.sink.Submit(e, r.ledger.Track(e.Size()))
+	}
+	edge := edgeAt(r.lsn)
+	r.ledger.End(edge)
+	r.sink.End(edge)
+}
+
+// drain takes what is there, and asks for a checkpoint when the edge moved.
+func (r *running) drain() {
+	var report checkpoint.Report
+	before := r.ledger.Published()
+	r.sink.Drain(&report)
+	for _, ticket := range report.Acked {
+		r.ledger.Ack(ticket)
+		r.acked++
+	}
+	if after := r.ledger.Published(); after.Covered > before.Covered {
+		r.sink.Checkpoint(after)
+	}
+	if report.Durable.Covered != 0 {
+		r.ledger.Durable(report.Durable)
+	}
+	if r.err == nil {
+		r.err = report.Err
+	}
+}
+
+// until drains until cond holds.
+func (r *running) until(what string, cond func() bool) {
+	r.t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		r.drain()
+		if cond() {
+			return
+		}
+		select {
+		case <-r.sink.Ready():
+		case <-deadline:
+			r.t.Fatalf("waited too long until %s: acknowledged %d, error %v", what, r.acked, r.err)
+		}
+	}
+}
+
+func (r *running) untilConfirmed() {
+	r.t.Helper()
+	r.until("everything is confirmed", func() bool {
+		if r.err != nil {
+			r.t.Fatalf("sink failed: %v", r.err)
+		}
+		return !r.ledger.Pending()
+	})
+}
+
+func (r *running) untilError() error {
+	r.t.Helper()
+	r.until("an error is reported", func() bool { return r.err != nil })
+	return r.err
+}
+
+// consume reads the topic from its start until it has n records, or to its
+// present end with n < 0.
+func consume(t testing.TB, brokers []string, topic string) []*kgo.Record {
+	t.Helper()
+	ctx := within(t, 30*time.Second)
+	adm := kadm.NewClient(client(t, brokers))
+	ends, err := adm.ListEndOffsets(ctx, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[int32]int64{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			want[o.Partition] = o.Offset
+		}
+	})
+	reader := client(t, brokers, kgo.ConsumeTopics(topic), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords())
+	var records []*kgo.Record
+	for len(want) > 0 {
+		fetches := reader.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				records = append(records, r)
+			}
+			if r.Offset+1 >= want[r.Partition] {
+				delete(want, r.Partition)
+			}
+		})
+	}
+	return records
+}
+
+func mustContain(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q does not say %q", err, part)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package sink
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walstream/walstream/pkg/checkpoint"
+)
+
+// Kafka is the way into a cluster for one pipeline. It reads and asks; writing
+// takes a Claim.
+type Kafka struct {
+	cfg    Config
+	log    zerolog.Logger
+	client *kgo.Client // asks; produces nothing
+	// patience with a transaction on the checkpoint topic that is not ours.
+	patience time.Duration
+}
+
+// Open checks the configuration. It does no I/O: the first request connects.
+func Open(cfg Config) (*Kafka, error) {
+	if err := cfg.normalize(); err != nil {
+		return nil, err
+	}
+	k := &Kafka{cfg: cfg, log: cfg.Logger, patience: TransactionTimeout + brokerAbortInterval}
+	client, err := k.newClient(k.common())
+	if err != nil {
+		return nil, err
+	}
+	k.client = client
+	if cfg.SASLMechanism == "PLAIN" && cfg.TLS == nil {
+		k.log.Warn().Msg("kafka_password_sent_in_clear")
+	}
+	return k, nil
+}
+
+// brokerAbortInterval is how often a broker looks for transactions past their
+// time-out (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+const brokerAbortInterval = 10 * time.Second
+
+// Close ends the connections. Claims are closed by their owner.
+func (k *Kafka) Close() { k.client.Close() }
+
+// Load returns the newest committed checkpoint, whoever writes at the moment. It
+// fences nobody and creates nothing; a missing topic is a missing checkpoint.
+func (k *Kafka) Load(ctx context.Context) (checkpoint.Record, bool, error) {
+	topic := k.cfg.checkpointTopic()
+	found, err := k.lookUp(ctx, topic)
+	if err != nil {
+		return checkpoint.Record{}, false, k.explain(err, "read the checkpoint", rightDescribe, topicResource(topic))
+	}
+	if found[topic] == nil {
+		return checkpoint.Record{}, false, nil
+	}
+	return k.newest(ctx, false)
+}
+
+var _ checkpoint.Store = (*Kafka)(nil)

@@ -1,0 +1,254 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/walstream/walstream/pkg/checkpoint"
+)
+
+const (
+	// firstWindow of offsets read back from the end of the checkpoint topic. One
+	// checkpoint is two offsets: the record and the commit's marker.
+	firstWindow = 64
+	fetchBytes  = 1 << 20
+	fetchWait   = 500 * time.Millisecond
+	pollOpen    = 100 * time.Millisecond // pause between looks at an open transaction
+
+	readUncommitted, readCommitted = 0, 1
+	offsetLatest, offsetEarliest   = -1, -2
+)
+
+// tail reads the checkpoint topic's only partition from its end, where the newest
+// record is, with requests of its own: a consumer shows records, and says
+// nothing about a stretch that holds aborted transactions and markers only.
+type tail struct {
+	k       *Kafka
+	topic   string
+	topicID [16]byte
+	leader  int32
+}
+
+// newest returns the newest committed record of the pipeline. With settled, no
+// transaction may be open on the topic: called after the claim, when all of ours
+// are ended, so an open one is foreign or hanging and may hide a newer record.
+func (k *Kafka) newest(ctx context.Context, settled bool) (checkpoint.Record, bool, error) {
+	t, err := k.openTail(ctx)
+	if err != nil {
+		return checkpoint.Record{}, false, k.tailError(err)
+	}
+	stable, err := t.offset(ctx, offsetLatest, readCommitted)
+	if err == nil && settled {
+		stable, err = t.settle(ctx, stable)
+	}
+	if err != nil {
+		return checkpoint.Record{}, false, k.tailError(err)
+	}
+	start, err := t.offset(ctx, offsetEarliest, readCommitted)
+	if err != nil {
+		return checkpoint.Record{}, false, k.tailError(err)
+	}
+	value, err := t.scan(ctx, start, stable)
+	if err != nil {
+		return checkpoint.Record{}, false, k.tailError(err)
+	}
+	if value == nil {
+		return checkpoint.Record{}, false, nil
+	}
+	record, err := checkpoint.DecodeRecord(value)
+	if err != nil {
+		return checkpoint.Record{}, false, fmt.Errorf("topic %q: %w", t.topic, err)
+	}
+	return record, true, nil
+}
+
+func (k *Kafka) tailError(err error) error {
+	return k.explain(err, "read the checkpoint", rightRead, topicResource(k.cfg.checkpointTopic()))
+}
+
+func (k *Kafka) openTail(ctx context.Context) (*tail, error) {
+	topic := k.cfg.checkpointTopic()
+	found, err := k.lookUp(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	meta := found[topic]
+	switch {
+	case meta == nil:
+		return nil, kerr.UnknownTopicOrPartition
+	case len(meta.Partitions) != 1:
+		return nil, &SetupError{
+			Found:  fmt.Sprintf("topic %q has %d partitions, the checkpoint needs exactly one", topic, len(meta.Partitions)),
+			Remedy: "the topic was made or changed by somebody else; name another --pipeline, or delete it if it holds nothing of value",
+		}
+	}
+	partition := meta.Partitions[0]
+	if err := kerr.ErrorForCode(partition.ErrorCode); err != nil && partition.Leader < 0 {
+		return nil, err
+	}
+	return &tail{k: k, topic: topic, topicID: meta.TopicID, leader: partition.Leader}, nil
+}
+
+// offset asks the leader for the first or the last offset; read committed, the
+// last is the last stable one, before which no transaction is open.
+func (t *tail) offset(ctx context.Context, which int64, isolation int8) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID, req.IsolationLevel = -1, isolation
+	topic := kmsg.NewListOffsetsRequestTopic()
+	topic.Topic = t.topic
+	partition := kmsg.NewListOffsetsRequestTopicPartition()
+	partition.Timestamp = which
+	topic.Partitions = append(topic.Partitions, partition)
+	req.Topics = append(req.Topics, topic)
+	raw, err := t.k.client.Broker(int(t.leader)).RetriableRequest(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	resp := raw.(*kmsg.ListOffsetsResponse)
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errors.New("the broker answered a request for offsets without the partition asked for")
+	}
+	answer := resp.Topics[0].Partitions[0]
+	return answer.Offset, kerr.ErrorForCode(answer.ErrorCode)
+}
+
+// settle waits until no transaction is open on the topic, at most as long as one
+// of ours may stay open, and returns the end.
+func (t *tail) settle(ctx context.Context, stable int64) (int64, error) {
+	deadline := time.Now().Add(t.k.patience)
+	for {
+		high, err := t.offset(ctx, offsetLatest, readUncommitted)
+		if err != nil {
+			return 0, err
+		}
+		if stable == high {
+			return stable, nil
+		}
+		if time.Now().After(deadline) {
+			return 0, t.openTransaction(ctx, stable, high)
+		}
+		if err := sleep(ctx, pollOpen); err != nil {
+			return 0, err
+		}
+		if stable, err = t.offset(ctx, offsetLatest, readCommitted); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// openTransaction names who holds it, where the broker says so.
+func (t *tail) openTransaction(ctx context.Context, stable, high int64) error {
+	who := "an unknown producer"
+	req := kmsg.NewPtrDescribeProducersRequest()
+	topic := kmsg.NewDescribeProducersRequestTopic()
+	topic.Topic, topic.Partitions = t.topic, []int32{0}
+	req.Topics = append(req.Topics, topic)
+	if raw, err := t.k.client.Broker(int(t.leader)).RetriableRequest(ctx, req); err == nil {
+		for _, topic := range raw.(*kmsg.DescribeProducersResponse).Topics {
+			for _, partition := range topic.Partitions {
+				for _, p := range partition.ActiveProducers {
+					if p.CurrentTxnStartOffset >= 0 {
+						who = fmt.Sprintf("producer id %d (epoch %d)", p.ProducerID, p.ProducerEpoch)
+					}
+				}
+			}
+		}
+	}
+	return &SetupError{
+		Found: fmt.Sprintf("a transaction of %s is open on topic %q (offsets %d to %d) and may hide a newer checkpoint; it is not one of this pipeline's",
+			who, t.topic, stable, high),
+		Remedy: fmt.Sprintf("find out who writes there; a hanging one is ended by: kafka-transactions.sh --bootstrap-server %s abort --topic %s --partition 0 --start-offset %d",
+			t.k.cfg.Brokers[0], t.topic, stable),
+	}
+}
+
+// scan returns the value of the newest committed record of our key in
+// [start, end), nil when there is none or the newest is a tombstone. It reads
+// windows backwards from the end, each twice as long as all before.
+func (t *tail) scan(ctx context.Context, start, end int64) ([]byte, error) {
+	for to, window := end, int64(firstWindow); to > start; window *= 2 {
+		from := max(start, to-window)
+		value, found, err := t.window(ctx, from, to)
+		if err != nil || found {
+			return value, err
+		}
+		to = from
+	}
+	return nil, nil
+}
+
+// window reads [from, to). It is done when the offsets say so: batches of
+// aborted transactions and markers move them, and show no record.
+func (t *tail) window(ctx context.Context, from, to int64) (value []byte, found bool, err error) {
+	for at := from; at < to; {
+		answer, err := t.fetch(ctx, at)
+		if err != nil {
+			return nil, false, err
+		}
+		part, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
+			Offset: at, IsolationLevel: kgo.ReadCommitted(), Topic: t.topic,
+		}, answer, kgo.DefaultDecompressor(), nil)
+		if part.Err != nil {
+			return nil, false, part.Err
+		}
+		for _, r := range part.Records {
+			if r.Offset < to && string(r.Key) == t.k.cfg.Pipeline {
+				value, found = r.Value, true
+			}
+		}
+		if next <= at {
+			// An empty answer from a broker that has everything up to the end:
+			// compaction has removed the rest.
+			if len(answer.RecordBatches) == 0 && answer.LastStableOffset >= to {
+				break
+			}
+			return nil, false, fmt.Errorf("%w: no progress at offset %d of %d", ErrUncertain, at, to)
+		}
+		at = next
+	}
+	return value, found, nil
+}
+
+func (t *tail) fetch(ctx context.Context, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
+	req := kmsg.NewPtrFetchRequest()
+	req.ReplicaID, req.IsolationLevel = -1, readCommitted
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(fetchWait.Milliseconds()), 1, fetchBytes
+	req.SessionEpoch = -1 // no fetch session
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.TopicID = t.topic, t.topicID
+	partition := kmsg.NewFetchRequestTopicPartition()
+	partition.CurrentLeaderEpoch = -1
+	partition.FetchOffset, partition.PartitionMaxBytes = offset, fetchBytes
+	topic.Partitions = append(topic.Partitions, partition)
+	req.Topics = append(req.Topics, topic)
+	raw, err := t.k.client.Broker(int(t.leader)).RetriableRequest(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	resp := raw.(*kmsg.FetchResponse)
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, errors.New("the broker answered a fetch without the partition asked for")
+	}
+	return &resp.Topics[0].Partitions[0], nil
+}
+
+// sleep waits, or returns the context's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

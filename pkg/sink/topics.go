@@ -1,0 +1,244 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// doubts is how often a topic must be reported missing, by requests that kgo
+	// spreads over the brokers, before it counts as missing: a broker that has
+	// just come up may not know it yet.
+	doubts     = 3
+	doubtPause = 150 * time.Millisecond
+	// defaultMaxMessage is Kafka's default of max.message.bytes, assumed where
+	// the topic's own may not be read.
+	defaultMaxMessage = 1048588
+	createTimeout     = 10 * time.Second
+)
+
+// lookUp returns the metadata of the topics that exist. A missing one is absent
+// from the map, and asked for several times first.
+func (k *Kafka) lookUp(ctx context.Context, names ...string) (map[string]*kmsg.MetadataResponseTopic, error) {
+	found := make(map[string]*kmsg.MetadataResponseTopic, len(names))
+	for try := 1; ; try++ {
+		resp, err := k.metadata(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		var missing []string
+		for i := range resp.Topics {
+			topic := &resp.Topics[i]
+			if topic.Topic == nil {
+				continue
+			}
+			switch err := kerr.ErrorForCode(topic.ErrorCode); {
+			case err == nil:
+				found[*topic.Topic] = topic
+			case isUnknownTopic(err):
+				missing = append(missing, *topic.Topic)
+			default:
+				return nil, fmt.Errorf("topic %q: %w", *topic.Topic, err)
+			}
+		}
+		if len(missing) == 0 || try == doubts {
+			return found, nil
+		}
+		names = missing
+		if err := sleep(ctx, doubtPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (k *Kafka) metadata(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = false // a broker's defaults are nobody's decision
+	for _, name := range names {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, topic)
+	}
+	if len(names) == 0 {
+		req.Topics = []kmsg.MetadataRequestTopic{} // none; null would be all
+	}
+	return req.RequestWith(ctx, k.client)
+}
+
+// topicSpec of a topic to make.
+type topicSpec struct {
+	name       string
+	partitions int32
+	replicas   int16
+	configs    map[string]string
+}
+
+// create makes the topic; that somebody else has just done so is as good. It
+// returns when the cluster shows it.
+func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.TimeoutMillis = int32(createTimeout.Milliseconds())
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = spec.name, spec.partitions, spec.replicas
+	for name, value := range spec.configs {
+		config := kmsg.NewCreateTopicsRequestTopicConfig()
+		config.Name, config.Value = name, kmsg.StringPtr(value)
+		topic.Configs = append(topic.Configs, config)
+	}
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, k.client)
+	if err != nil {
+		return err
+	}
+	if len(resp.Topics) != 1 {
+		return fmt.Errorf("the broker answered a request for topic %q without it", spec.name)
+	}
+	answer := &resp.Topics[0]
+	switch err := kerr.ErrorForCode(answer.ErrorCode); {
+	case err == nil:
+		k.log.Info().Str("topic", spec.name).Int32("partitions", answer.NumPartitions).
+			Int16("replication_factor", answer.ReplicationFactor).Msg("topic_created")
+	case err == kerr.TopicAlreadyExists:
+	case answer.ErrorMessage != nil && *answer.ErrorMessage != "":
+		return fmt.Errorf("%w: %s", err, *answer.ErrorMessage)
+	default:
+		return err
+	}
+	return k.awaitTopic(ctx, spec.name)
+}
+
+func (k *Kafka) awaitTopic(ctx context.Context, name string) error {
+	for deadline := time.Now().Add(createTimeout); ; {
+		found, err := k.lookUp(ctx, name)
+		if err != nil && !Retriable(err) {
+			return err
+		}
+		if err == nil && found[name] != nil && len(found[name].Partitions) > 0 && found[name].Partitions[0].Leader >= 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: topic %q was made and does not appear", ErrUncertain, name)
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// configs reads settings of topics. A topic whose settings may not be read is
+// absent, and its error in denied.
+func (k *Kafka) configs(ctx context.Context, topics []string, settings ...string) (values map[string]map[string]string, denied map[string]error, err error) {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	for _, topic := range topics {
+		resource := kmsg.NewDescribeConfigsRequestResource()
+		resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+		resource.ConfigNames = settings
+		req.Resources = append(req.Resources, resource)
+	}
+	resp, err := req.RequestWith(ctx, k.client)
+	if err != nil {
+		return nil, nil, err
+	}
+	values, denied = map[string]map[string]string{}, map[string]error{}
+	for _, resource := range resp.Resources {
+		if err := kerr.ErrorForCode(resource.ErrorCode); err != nil {
+			if Retriable(err) {
+				return nil, nil, fmt.Errorf("settings of topic %q: %w", resource.ResourceName, err)
+			}
+			denied[resource.ResourceName] = err
+			continue
+		}
+		set := make(map[string]string, len(resource.Configs))
+		for _, config := range resource.Configs {
+			if config.Value != nil {
+				set[config.Name] = *config.Value
+			}
+		}
+		values[resource.ResourceName] = set
+	}
+	return values, denied, nil
+}
+
+// topicFacts is what must be known of a topic before a row goes there.
+type topicFacts struct {
+	name       string
+	partitions int
+	limit      int   // max.message.bytes
+	assumed    bool  // the limit may not be read: Kafka's default is assumed
+	err        error // why no row may go there
+}
+
+// learn looks topics up, making the missing ones when that is allowed. An error
+// means that the cluster did not answer; what is wrong with a topic is in its
+// facts.
+func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error) {
+	facts := make([]topicFacts, 0, len(names))
+	var present []string
+	for _, name := range names {
+		found, err := k.lookUp(ctx, name)
+		if err == nil && found[name] == nil {
+			if err = k.provide(ctx, name); err == nil {
+				found, err = k.lookUp(ctx, name)
+			}
+		}
+		switch {
+		case err != nil && Retriable(err):
+			return nil, err
+		case isAccess(err):
+			err = &AccessError{Right: rightDescribe, Resource: topicResource(name), User: k.cfg.SASLUser, Err: err}
+		case err == nil && found[name] == nil:
+			return nil, fmt.Errorf("%w: topic %q comes and goes", ErrUncertain, name)
+		case err == nil && found[name].IsInternal:
+			err = fmt.Errorf("it is internal to kafka")
+		}
+		if err != nil {
+			facts = append(facts, topicFacts{name: name, err: err})
+			continue
+		}
+		facts = append(facts, topicFacts{name: name, partitions: len(found[name].Partitions)})
+		present = append(present, name)
+	}
+	if len(present) == 0 {
+		return facts, nil
+	}
+	values, denied, err := k.configs(ctx, present, settingMaxMessage)
+	if err != nil {
+		return nil, err
+	}
+	for i := range facts {
+		f := &facts[i]
+		if f.err == nil {
+			f.limit, f.assumed = maxMessage(values[f.name], denied[f.name])
+		}
+	}
+	return facts, nil
+}
+
+const settingMaxMessage = "max.message.bytes"
+
+func maxMessage(settings map[string]string, denied error) (limit int, assumed bool) {
+	if n, err := strconv.Atoi(settings[settingMaxMessage]); denied == nil && err == nil && n > 0 {
+		return n, false
+	}
+	return defaultMaxMessage, true
+}
+
+// provide makes a missing topic, or says how to.
+func (k *Kafka) provide(ctx context.Context, name string) error {
+	if !k.cfg.CreateTopics {
+		return fmt.Errorf("the topic does not exist: create it (kafka-topics.sh --create --topic %s), or start with --create-topics", name)
+	}
+	err := k.create(ctx, topicSpec{name: name, partitions: k.cfg.TopicPartitions, replicas: k.cfg.TopicReplicationFactor})
+	switch {
+	case isAccess(err):
+		return &AccessError{Right: rightCreate, Resource: topicResource(name), User: k.cfg.SASLUser, Err: err}
+	case err != nil:
+		return fmt.Errorf("create it with %d partitions and replication factor %d: %w", k.cfg.TopicPartitions, k.cfg.TopicReplicationFactor, err)
+	}
+	return nil
+}
