@@ -9,6 +9,9 @@
 // unknown one stops the stream.
 //
 // What surprised us: in logical decoding both LSNs of an XLogData are equal and
-// name the record, a Relation carries 0/0, and only a keepalive tells how far
-// the server has sent. Begin already carries the commit LSN.
+// name the record, a Relation carries 0/0 (as do a Type, and the Begin of a
+// transaction with an origin), and only a keepalive tells how far the server has
+// sent. Begin already carries the commit LSN. The commit time of a transaction
+// with an origin is the origin's, so commit times do not rise. With
+// publish_via_partition_root the leaf's layout is described as well as the root's.
 package decode

@@ -39,6 +39,11 @@ func FuzzParseFrame(f *testing.F) {
 	f.Add(decodetest.Keepalive(1<<40, at, true))
 	f.Add(append(decodetest.Keepalive(1, at, false), 0))
 	f.Add([]byte("x"))
+	eachGolden(f, func(g golden) {
+		for _, b := range g.payloads {
+			f.Add(b)
+		}
+	})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var frame decode.Frame
 		var err error
@@ -92,6 +97,7 @@ func FuzzAssembler(f *testing.F) {
 	f.Add(join(begin(5), begin(6)))
 	f.Add(join(relation, full))
 	f.Add(join(begin(5), commit(6, 7)))
+	eachGolden(f, func(g golden) { f.Add(join(g.messages()...)) })
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		a := decode.NewAssembler()
 		m := model{t: t, a: a}
@@ -122,6 +128,13 @@ func FuzzInsert(f *testing.F) {
 	f.Add(append(row(decodetest.Null()), 'n'))
 	f.Add(append(replace(threeNulls()[:9], 8, 't'), 0xff, 0xff, 0xff, 0xff))
 	f.Add(append(replace(threeNulls()[:9], 8, 'b'), 0x00, 0x00, 0xff, 0xff))
+	eachGolden(f, func(g golden) {
+		for _, m := range g.messages() {
+			if m[0] == decode.KindInsert {
+				f.Add(m)
+			}
+		}
+	})
 	f.Fuzz(func(t *testing.T, message []byte) {
 		if len(message) < 8 || message[0] != decode.KindInsert {
 			return
