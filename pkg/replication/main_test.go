@@ -1,0 +1,10 @@
+package replication
+
+import (
+	"os"
+	"testing"
+
+	"github.com/walstream/walstream/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m).Run()) }

@@ -1,0 +1,117 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PublishedTable is a table and the columns of it that the stream must carry.
+type PublishedTable struct {
+	Schema, Name string
+	Columns      []string
+}
+
+func (t PublishedTable) String() string { return t.Schema + "." + t.Name }
+
+func (t PublishedTable) quoted() string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
+
+// PublicationSpec is the publication that walstream wants.
+type PublicationSpec struct {
+	Name   string
+	Tables []PublishedTable
+}
+
+// SQL is the statement that makes it: inserts only, so that updates and deletes
+// of outbox rows never leave the server; by the root's name, so that partitions
+// come and go unseen; with the columns that are mapped.
+func (s PublicationSpec) SQL() string {
+	tables := make([]string, len(s.Tables))
+	for i, t := range s.Tables {
+		tables[i] = t.quoted()
+		if len(t.Columns) > 0 {
+			tables[i] += " (" + quoteAll(t.Columns) + ")"
+		}
+	}
+	return fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s WITH (publish = 'insert', publish_via_partition_root = true)",
+		quoteIdentifier(s.Name), strings.Join(tables, ", "))
+}
+
+func quoteAll(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = quoteIdentifier(name)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// EnsurePublication makes the publication unless one of that name exists, which
+// is left as it is: Preflight says whether it will do.
+func EnsurePublication(ctx context.Context, conn *pgx.Conn, spec PublicationSpec) (created bool, err error) {
+	existing, err := LookupPublication(ctx, conn, spec.Name)
+	if err != nil || existing.Exists {
+		return false, err
+	}
+	_, err = conn.Exec(ctx, spec.SQL())
+	switch sqlState(err) {
+	case stateDuplicateObject, stateUniqueViolation: // another instance was quicker
+		return false, nil
+	case stateInsufficientRights:
+		right := &RightError{What: "the rights to make publication " + spec.Name, SQL: spec.SQL() + ";", Err: err}
+		if missing, lookupErr := missingPublicationRights(ctx, conn, spec); lookupErr == nil && len(missing) > 0 {
+			right.What = missing[0].What
+			right.SQL = missing[0].SQL
+		}
+		return false, fmt.Errorf("create publication %q: %w", spec.Name, right)
+	}
+	if err != nil {
+		return false, fmt.Errorf("create publication %q: %w", spec.Name, classify(err))
+	}
+	return true, nil
+}
+
+// DropPublication undoes EnsurePublication. One that is gone already is no error.
+func DropPublication(ctx context.Context, conn *pgx.Conn, name string) error {
+	if _, err := conn.Exec(ctx, "DROP PUBLICATION IF EXISTS "+quoteIdentifier(name)); err != nil {
+		return fmt.Errorf("drop publication %q: %w", name, classify(err))
+	}
+	return nil
+}
+
+const (
+	stateDuplicateObject = "42710"
+	stateUniqueViolation = "23505"
+)
+
+// PublicationInfo is a publication as the catalogue has it.
+type PublicationInfo struct {
+	Exists                           bool
+	Name, Owner                      string
+	AllTables, ViaRoot               bool
+	Insert, Update, Delete, Truncate bool
+	GeneratedColumns                 bool // stored ones of tables without a column list (18+)
+}
+
+// Asking a column by to_jsonb yields NULL where the server is too old for it.
+const publicationQuery = `
+SELECT p.pubname, pg_get_userbyid(p.pubowner), p.puballtables, p.pubviaroot,
+       p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate,
+       coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false)
+FROM pg_publication p WHERE p.pubname = $1`
+
+// LookupPublication reads a publication; one that is not there is no error.
+func LookupPublication(ctx context.Context, conn *pgx.Conn, name string) (PublicationInfo, error) {
+	p := PublicationInfo{Exists: true}
+	err := conn.QueryRow(ctx, publicationQuery, name).Scan(&p.Name, &p.Owner, &p.AllTables, &p.ViaRoot,
+		&p.Insert, &p.Update, &p.Delete, &p.Truncate, &p.GeneratedColumns)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return PublicationInfo{Name: name}, nil
+	}
+	if err != nil {
+		return PublicationInfo{}, fmt.Errorf("look up publication %q: %w", name, classify(err))
+	}
+	return p, nil
+}

@@ -1,0 +1,149 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/walstream/walstream/pkg/decode"
+)
+
+// TableInfo is an outbox table as the catalogue has it.
+type TableInfo struct {
+	Exists       bool
+	Schema, Name string
+	OID          uint32
+	Kind         string // relkind: r ordinary, p partitioned
+	Persistence  string // relpersistence: p permanent, u unlogged, t temporary
+	Owner        string
+	OwnedByUs    bool // by a role whose rights we have
+	Columns      []TableColumn
+
+	// Published: the publication names the table, its schema, or all tables.
+	Published bool
+	// ColumnList: the publication lists columns of it.
+	ColumnList bool
+	// RowFilter: the publication leaves rows out.
+	RowFilter bool
+}
+
+// TableColumn of a table.
+type TableColumn struct {
+	Name      string
+	TypeOID   uint32
+	NotNull   bool
+	Generated string // attgenerated: s stored, v virtual, else empty
+	Listed    bool   // in the publication's column list
+}
+
+// Carries reports whether the stream carries a column: the one that the
+// publication makes, or, when there is none yet, the one walstream would make.
+// Generated columns need PostgreSQL 18 and a publication that asks for them.
+func (t *TableInfo) Carries(c TableColumn, p PublicationInfo, version int) bool {
+	switch {
+	case c.Generated == "v" || c.Generated != "" && version < 180000:
+		return false
+	case !p.Exists:
+		return true
+	case !t.Published:
+		return false
+	case t.ColumnList:
+		return c.Listed
+	}
+	return c.Generated == "" || p.GeneratedColumns
+}
+
+// Layout is the table as the stream will describe it.
+func (t *TableInfo) Layout(p PublicationInfo, version int) *decode.Relation {
+	r := &decode.Relation{ID: t.OID, Namespace: t.Schema, Name: t.Name}
+	for _, c := range t.Columns {
+		if t.Carries(c, p, version) {
+			r.Columns = append(r.Columns, decode.Column{Name: c.Name, TypeOID: c.TypeOID})
+		}
+	}
+	return r
+}
+
+// The catalogues are read as they stand: pg_publication_tables and
+// pg_partition_tree lock the tables they tell of, and would wait behind a lock
+// on the outbox.
+const tableQuery = `
+SELECT c.oid, c.relkind::text, c.relpersistence::text, pg_get_userbyid(c.relowner),
+       pg_has_role(c.relowner, 'USAGE'),
+       pr.oid IS NOT NULL OR pn.oid IS NOT NULL OR coalesce(p.puballtables, false),
+       coalesce(pr.prattrs IS NOT NULL, false), coalesce(pr.prqual IS NOT NULL, false)
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_publication p ON p.pubname = $3
+LEFT JOIN pg_publication_rel pr ON pr.prpubid = p.oid AND pr.prrelid = c.oid
+LEFT JOIN pg_publication_namespace pn ON pn.pnpubid = p.oid AND pn.pnnspid = n.oid
+WHERE n.nspname = $1 AND c.relname = $2`
+
+const columnQuery = `
+SELECT a.attname, a.atttypid, a.attnotnull, a.attgenerated::text,
+       coalesce(a.attnum = ANY (pr.prattrs::int2[]), false)
+FROM pg_attribute a
+LEFT JOIN pg_publication p ON p.pubname = $2
+LEFT JOIN pg_publication_rel pr ON pr.prpubid = p.oid AND pr.prrelid = a.attrelid
+WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
+
+// LookupTable reads a table, and what a publication says about it; a table or
+// publication that is not there is no error.
+func LookupTable(ctx context.Context, conn *pgx.Conn, schema, name, publication string) (TableInfo, error) {
+	t := TableInfo{Exists: true, Schema: schema, Name: name}
+	err := conn.QueryRow(ctx, tableQuery, schema, name, publication).Scan(&t.OID, &t.Kind, &t.Persistence, &t.Owner,
+		&t.OwnedByUs, &t.Published, &t.ColumnList, &t.RowFilter)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return TableInfo{Schema: schema, Name: name}, nil
+	}
+	if err != nil {
+		return TableInfo{}, fmt.Errorf("look up table %s.%s: %w", schema, name, classify(err))
+	}
+	rows, err := conn.Query(ctx, columnQuery, t.OID, publication)
+	if err != nil {
+		return TableInfo{}, fmt.Errorf("look up the columns of %s.%s: %w", schema, name, classify(err))
+	}
+	t.Columns, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c TableColumn, err error) {
+		err = row.Scan(&c.Name, &c.TypeOID, &c.NotNull, &c.Generated, &c.Listed)
+		return c, err
+	})
+	if err != nil {
+		return TableInfo{}, fmt.Errorf("look up the columns of %s.%s: %w", schema, name, classify(err))
+	}
+	return t, nil
+}
+
+// Layouts returns the named tables as the stream will describe them, for
+// outbox.Mapping.Resolve. A table that is not there is left out.
+func Layouts(ctx context.Context, conn *pgx.Conn, publication string, tables []PublishedTable) ([]*decode.Relation, error) {
+	version, err := ServerVersion(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	p, err := LookupPublication(ctx, conn, publication)
+	if err != nil {
+		return nil, err
+	}
+	var layouts []*decode.Relation
+	for _, named := range tables {
+		t, err := LookupTable(ctx, conn, named.Schema, named.Name, publication)
+		if err != nil {
+			return nil, err
+		}
+		if t.Exists {
+			layouts = append(layouts, t.Layout(p, version))
+		}
+	}
+	return layouts, nil
+}
+
+// ServerVersion is server_version_num: 150019 is 15.19.
+func ServerVersion(ctx context.Context, conn *pgx.Conn) (int, error) {
+	var version int
+	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
+		return 0, fmt.Errorf("read the server's version: %w", classify(err))
+	}
+	return version, nil
+}
