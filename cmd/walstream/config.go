@@ -13,9 +13,9 @@ import (
 // shown. The values are plain data, complete and checked once Load returned
 // them.
 type Config struct {
-	Slot        string `name:"slot" group:"PostgreSQL" placeholder:"NAME" help:"replication slot; the only setting that is required"`
+	Slot        string `name:"slot" common:"yes" group:"PostgreSQL" placeholder:"NAME" help:"replication slot; the only setting that is required"`
 	Pipeline    string `name:"pipeline" group:"PostgreSQL" placeholder:"NAME" help:"names the checkpoint; empty: <database>.<slot>"`
-	Postgres    string `name:"postgres" group:"PostgreSQL" secret:"postgres" placeholder:"URL" help:"URL or DSN; empty: PG* variables and libpq's defaults"`
+	Postgres    string `name:"postgres" common:"yes" group:"PostgreSQL" secret:"postgres" placeholder:"URL" help:"URL or DSN; empty: PG* variables and libpq's defaults"`
 	Publication string `name:"publication" group:"PostgreSQL" placeholder:"NAME" help:"empty: the slot's name without _slot, and _pub"`
 
 	// Outbox is the one table of flags and variables. Tables() is what counts.
@@ -23,10 +23,10 @@ type Config struct {
 	// Outboxes can be given in the file only, instead of the settings of Outbox.
 	Outboxes []Outbox `kong:"-"`
 
-	Sink     string `name:"sink" group:"Kafka" default:"kafka" values:"kafka,stdout" help:"stdout is for looking: nothing is confirmed"`
+	Sink     string `name:"sink" common:"yes" group:"Kafka" default:"kafka" values:"kafka,stdout" help:"stdout is for looking: nothing is confirmed"`
 	Delivery string `name:"delivery" group:"Kafka" default:"at-least-once" values:"at-least-once" later:"exactly-once" help:"at-least-once, by the idempotent producer"`
 
-	KafkaBrokers []string `name:"kafka-brokers" group:"Kafka" default:"localhost:9092" placeholder:"HOST:PORT,..." help:"brokers to begin with"`
+	KafkaBrokers []string `name:"kafka-brokers" common:"yes" group:"Kafka" default:"localhost:9092" placeholder:"HOST:PORT,..." help:"brokers to begin with"`
 	// Uncompressed is what measured best on one machine: lz4 halves the rate and
 	// costs 2.5 times the CPU, zstd more. Where the network is the limit, lz4.
 	KafkaCompression string `name:"kafka-compression" group:"Kafka" default:"none" values:"none,gzip,snappy,lz4,zstd" help:"none costs the least CPU, lz4 spares the network"`
@@ -41,12 +41,12 @@ type Config struct {
 	KafkaSASLPassword     string `name:"kafka-sasl-password" group:"Kafka security" secret:"yes" placeholder:"SECRET" help:"password; others see a flag: prefer the variable or a file"`
 	KafkaSASLPasswordFile string `name:"kafka-sasl-password-file" group:"Kafka security" placeholder:"FILE" help:"file that holds the password"`
 
-	CreateTopics bool `name:"create-topics" group:"Topics" default:"false" help:"create topics that are missing"`
+	CreateTopics bool `name:"create-topics" common:"yes" group:"Topics" default:"false" help:"create topics that are missing"`
 	// 0 leaves the choice to the broker; its own limit is far below 10,000.
 	TopicPartitions        int `name:"topic-partitions" group:"Topics" default:"0" range:"0..10000" help:"of created topics; 0: the broker's default"`
 	TopicReplicationFactor int `name:"topic-replication-factor" group:"Topics" default:"0" range:"0..100" help:"of created topics; 0: the broker's default"`
 
-	HTTPListen string `name:"http-listen" group:"Operation" default:"127.0.0.1:9475" placeholder:"HOST:PORT" help:"metrics, probes and /status"`
+	HTTPListen string `name:"http-listen" common:"yes" group:"Operation" default:"127.0.0.1:9475" placeholder:"HOST:PORT" help:"metrics, probes and /status"`
 	// Never above a third of the 15 s wal_sender_timeout walstream sets on its
 	// own session, so that two lost status updates do not end it.
 	StatusInterval time.Duration `name:"status-interval" group:"Operation" default:"5s" range:"10ms..5s" help:"pause between status updates to PostgreSQL"`
@@ -57,7 +57,7 @@ type Config struct {
 	MaxInFlightBytes Size   `name:"max-in-flight-bytes" group:"Operation" default:"32MiB" range:"64KiB..16GiB" help:"bound of rows sent and not yet acknowledged"`
 	OnPoison         string `name:"on-poison" group:"Operation" default:"stop" values:"stop" later:"dead-letter,skip" help:"a row Kafka refuses stops the stream"`
 	Snapshot         string `name:"snapshot" group:"Operation" default:"never" values:"never" later:"initial,only" help:"rows from before the slot are not published"`
-	LogLevel         string `name:"log-level" group:"Operation" default:"info" values:"debug,info,warn,error" help:"debug, info, warn or error"`
+	LogLevel         string `name:"log-level" common:"yes" group:"Operation" default:"info" values:"debug,info,warn,error" help:"debug, info, warn or error"`
 	LogFormat        string `name:"log-format" group:"Operation" default:"auto" values:"auto,json,console" help:"auto is console on a terminal, json elsewhere"`
 
 	AdoptSlot      pglogrepl.LSN `name:"adopt-slot" group:"Answers to a refusal" placeholder:"LSN" help:"take over a slot without a checkpoint"`
@@ -65,22 +65,23 @@ type Config struct {
 	AcceptServer   string        `name:"accept-server" group:"Answers to a refusal" placeholder:"ID" help:"go on with another system identifier"`
 	AcceptLostTail pglogrepl.LSN `name:"accept-lost-tail" group:"Answers to a refusal" placeholder:"LSN" help:"go on after a failover that lost published rows"`
 
-	report  *report  // where each value came from; set by load
-	secrets []string // what must never be shown; see Redact
+	report     *report  // where each value came from; set by load
+	connection string   // what an empty postgres comes to
+	secrets    []string // what must never be shown; see Redact
 }
 
 // Outbox is one table and how its rows become records. An empty column setting
 // means the preset's, or that of our own table without a preset.
 type Outbox struct {
-	Table           Table    `name:"table" group:"Outbox" default:"public.outbox" placeholder:"SCHEMA.NAME" help:"outbox table"`
-	Preset          string   `name:"preset" group:"Outbox" values:",bank" later:"relay,events,debezium" help:"known table shape: bank; empty: our own table's"`
+	Table           Table    `name:"table" common:"yes" group:"Outbox" default:"public.outbox" placeholder:"SCHEMA.NAME" help:"outbox table"`
+	Preset          string   `name:"preset" common:"yes" group:"Outbox" values:",bank" later:"relay,events,debezium" help:"known table shape: bank; empty: our own table's"`
 	Topic           string   `name:"topic" group:"Outbox" placeholder:"NAME" help:"one topic for all rows"`
 	TopicColumn     string   `name:"topic-column" group:"Outbox" placeholder:"COLUMN" help:"topic of each row"`
 	TopicPattern    string   `name:"topic-pattern" group:"Outbox" placeholder:"TEXT" help:"topic from columns, e.g. outbox.event.{aggregate_type}"`
 	KeyColumn       string   `name:"key-column" group:"Outbox" placeholder:"COLUMN" help:"record key"`
 	ValueColumn     string   `name:"value-column" group:"Outbox" placeholder:"COLUMN" help:"record value, byte for byte"`
 	HeadersColumn   string   `name:"headers-column" group:"Outbox" placeholder:"COLUMN" help:"one jsonb column spread out into headers"`
-	HeaderColumns   []string `name:"header-columns" group:"Outbox" placeholder:"[HEADER=]COLUMN,..." help:"columns that become a header each"`
+	HeaderColumns   []string `name:"header-columns" group:"Outbox" placeholder:"COLUMN,..." help:"columns that become a header each; HEADER=COLUMN renames"`
 	PartitionColumn string   `name:"partition-column" group:"Outbox" placeholder:"COLUMN" help:"partition number; empty: by key"`
 	TimestampColumn string   `name:"timestamp-column" group:"Outbox" placeholder:"COLUMN" help:"record timestamp; empty: commit time"`
 	IDColumn        string   `name:"id-column" group:"Outbox" placeholder:"COLUMN" help:"event id, for deduplication and for messages"`

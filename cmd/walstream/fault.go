@@ -51,6 +51,7 @@ type report struct {
 	origins  map[string]string // of each setting that is not at its default
 	texts    map[string]string // as written there, for messages
 	faults   []fault
+	blind    bool // the file could not be read: what is missing may stand there
 }
 
 func newReport() *report {

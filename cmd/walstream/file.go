@@ -25,12 +25,14 @@ func readFile(path string, r *report) (file layer, outboxes []Outbox) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		r.add(path, r.origin(flagConfig), "cannot be read: "+cause(err).Error())
+		r.blind = true
 		return w.layer, nil
 	}
 	var document yaml.Node
 	if err := yaml.Load(data, &document); err != nil {
 		if !emptyYAML(data) {
 			w.syntax(err)
+			r.blind = true
 		}
 		return w.layer, nil
 	}
@@ -77,7 +79,7 @@ func (w *fileWalk) at(n *yaml.Node) string { return fmt.Sprintf("%s:%d", w.path,
 func (w *fileWalk) syntax(err error) {
 	const hint = `; a value that begins with one of [ { * & ! @ % or holds ": " is put in quotes`
 	var load *yaml.LoadError
-	if errors.As(err, &load) {
+	if errors.As(err, &load) && load.Mark.Line > 0 {
 		message, _, _ := strings.Cut(load.Message, " '")
 		w.report.add(w.path, fmt.Sprintf("%s:%d", w.path, load.Mark.Line), "is not YAML: "+message+hint)
 		return

@@ -15,7 +15,7 @@ import (
 // every command.
 type cli struct {
 	Config
-	ConfigFile string `name:"config" placeholder:"FILE" help:"YAML file of settings by these names"`
+	ConfigFile string `name:"config" common:"yes" placeholder:"FILE" help:"YAML file of settings by these names"`
 	Help       bool   `name:"help" short:"h" help:"show this; walstream config --help shows every setting"`
 
 	Check   struct{} `cmd:"" name:"check" help:"name everything that is missing, each with the fix"`

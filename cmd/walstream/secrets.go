@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -49,18 +51,30 @@ func (c *Config) keepSecret(secret string, ordinary ...string) {
 
 // spellings of a secret, the longest first, so that none leaves a tail.
 func spellings(secret string) []string {
+	query := url.QueryEscape(secret)
 	all := []string{
-		secret,
-		url.QueryEscape(secret),
-		url.PathEscape(secret),
+		secret, query, url.PathEscape(secret),
+		strings.ReplaceAll(query, "+", "%20"),
 		strings.TrimPrefix(url.UserPassword("", secret).String(), ":"),
 		strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(secret), // in a DSN
-		strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(secret), // in JSON, or %q
-		strings.ToLower(url.QueryEscape(secret)),                  // %2f for %2F
+		strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(secret), // in JSON, or by %q
 	}
-	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, s := range all[1:5] {
+		all = append(all, lowerEscapes(s))
+	}
+	if text, err := json.Marshal(secret); err == nil { // \u0026 for &
+		all = append(all, strings.Trim(string(text), `"`))
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+	})
 	return slices.Compact(all)
 }
+
+var escape = regexp.MustCompile(`%[0-9A-F]{2}`)
+
+// lowerEscapes writes %2f for %2F.
+func lowerEscapes(text string) string { return escape.ReplaceAllStringFunc(text, strings.ToLower) }
 
 // keepPostgresSecrets registers what pgconn found in DSN, variables, password
 // file or service file.

@@ -12,13 +12,16 @@ import (
 // its origin behind it, secrets masked.
 func printConfig(out io.Writer, c *Config) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
-	root.HeadComment = "Effective settings of walstream " + versionText() + ", each with where it comes from."
+	root.HeadComment = "The effective settings, each with where it comes from. Secrets are masked."
 	for _, f := range c.report.settings {
 		if isOutboxField(c, f.Name) && len(c.Outboxes) > 0 {
 			continue
 		}
 		value := valueNode(f.Target, f.Tag.Get("secret"))
 		value.LineComment = c.report.origin(f.Name)
+		if f.Name == "postgres" && c.Postgres == "" {
+			value.LineComment += ": " + c.connection
+		}
 		root.Content = append(root.Content, keyNode(f.Name), value)
 	}
 	if len(c.Outboxes) > 0 {

@@ -17,10 +17,12 @@ var (
 	pipelineName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 	topicName    = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
 	systemID     = regexp.MustCompile(`^[0-9]{1,20}$`)
-	placeholders = regexp.MustCompile(`\{([^{}]*)\}`)
+	placeholder  = regexp.MustCompile(`\{[^{}]*\}`)
 )
 
 const (
+	topicLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
 	// maxIdentifier is PostgreSQL's NAMEDATALEN less one: it cuts longer names
 	// without an error.
 	maxIdentifier = 63
@@ -64,7 +66,7 @@ func outsideValues(t tags, value reflect.Value) string {
 	if allowed == "" || contains(allowed, value.String()) {
 		return ""
 	}
-	if contains(t.Get("later"), value.String()) {
+	if later := t.Get("later"); later != "" && contains(later, value.String()) {
 		return laterRelease + "; " + allowedText(t)
 	}
 	problem := "is not known"
@@ -129,18 +131,21 @@ func (c *Config) checkPostgres() {
 		return
 	}
 	c.keepPostgresSecrets(config)
+	c.connection = fmt.Sprintf("PG* variables and libpq's defaults give user %s, host %s, port %d, database %s",
+		config.User, config.Host, config.Port, databaseOf(config))
 	c.derive(databaseOf(config))
 }
 
 func (c *Config) checkNames() {
 	r := c.report
 	switch {
+	case c.Slot == "" && r.blind:
 	case c.Slot == "":
 		r.refuse("slot", "is required: --slot NAME, "+variableOf("slot")+" or slot: in the file")
 	case !slotName.MatchString(c.Slot):
 		r.refuse("slot", "is no slot name; PostgreSQL allows 1 to 63 of a-z, 0-9 and _")
 	}
-	if r.faulty("slot") { // names derived from it would only repeat the fault
+	if c.Slot == "" || r.faulty("slot") { // names derived from it would only repeat the fault
 		return
 	}
 	if c.Pipeline != "" && (!pipelineName.MatchString(c.Pipeline) || len(c.Pipeline) > maxPipeline) {
@@ -235,41 +240,4 @@ func (c *Config) checkOutboxes() {
 	}
 }
 
-// checkMapping checks how one table's rows become records, as far as it can be
-// known without the table.
-func (c *Config) checkMapping(path string, o *Outbox) {
-	r := c.report
-	if o.Topic != "" && !validTopic(o.Topic) {
-		r.refuse(path+"topic", "is no topic name; Kafka allows 1 to 249 of letters, digits and ._-")
-	}
-	if o.Topic != "" && o.TopicPattern != "" {
-		r.refuse(path+"topic-pattern", "does not go with topic: both are for rows that name none; choose one")
-	}
-	if problem := badPattern(o.TopicPattern); problem != "" {
-		r.refuse(path+"topic-pattern", problem)
-	}
-	for _, entry := range o.HeaderColumns {
-		header, column, renamed := strings.Cut(entry, "=")
-		if header == "" || renamed && column == "" {
-			r.refuse(path+"header-columns", "wants column or header=column, separated by commas")
-		}
-	}
-}
-
 func validTopic(name string) bool { return topicName.MatchString(name) && name != "." && name != ".." }
-
-func badPattern(pattern string) string {
-	for _, m := range placeholders.FindAllStringSubmatch(pattern, -1) {
-		if m[1] == "" {
-			return "has {} without a column's name"
-		}
-	}
-	rest := placeholders.ReplaceAllString(pattern, "x")
-	switch {
-	case strings.ContainsAny(rest, "{}"):
-		return "has a brace without its partner"
-	case pattern != "" && !validTopic(rest):
-		return "makes no topic name; Kafka allows 1 to 249 of letters, digits and ._-"
-	}
-	return ""
-}

@@ -154,8 +154,10 @@ func parseBool(v *bool, text string) error {
 	return nil
 }
 
+func isNumber(text string) bool { return strings.Trim(text, "0123456789.") == "" }
+
 func parseDuration(v *time.Duration, text string) error {
-	if _, err := strconv.ParseFloat(text, 64); err == nil && text != "0" {
+	if isNumber(text) && text != "0" {
 		return fmt.Errorf("has no unit: %ss or %sms?", text, text)
 	}
 	d, err := time.ParseDuration(text)
@@ -167,7 +169,7 @@ func parseDuration(v *time.Duration, text string) error {
 }
 
 func parseSize(v *Size, text string) error {
-	if _, err := strconv.ParseFloat(text, 64); err == nil {
+	if isNumber(text) {
 		return fmt.Errorf("has no unit: %sMiB or %sB?", text, text)
 	}
 	n, err := humanize.ParseBytes(text)

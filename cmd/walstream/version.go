@@ -1,27 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
 )
 
-// version is set by the linker: make build takes it from git.
+// version is set by the linker: make build takes it from git. Without that it is
+// what go install knows, or "devel".
 var version string
 
-// versionText is the linker's word, else what go install knows, else "devel".
-func versionText() string {
-	if version != "" {
-		return version
+func init() {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "(devel)" {
+		version = cmp.Or(version, info.Main.Version)
 	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
+	version = cmp.Or(version, "devel")
 }
 
 func printVersion(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "walstream %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(out, "walstream %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }
