@@ -48,6 +48,9 @@ type kafkaServer interface {
 	kill(node int) error
 	running(node int) bool
 	log(node int) string
+	// behind returns where proxies must listen, and the listeners that send
+	// their clients there; done says that the proxies are gone.
+	behind() (listen, upstream []string, done func())
 	close()
 }
 

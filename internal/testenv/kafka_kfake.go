@@ -2,8 +2,11 @@ package testenv
 
 import (
 	"context"
+	"net"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 )
@@ -17,6 +20,12 @@ type fake struct {
 	cluster *kfake.Cluster // nil while stopped
 	temp    *tempDir
 	claimed *ports
+	real    []int // ports the brokers listen on
+
+	// proxied are the ports the brokers tell of while a proxy listens there:
+	// a fake has one address a broker, so all its clients go by the proxy then.
+	proxied     []int
+	advertising atomic.Bool
 }
 
 func kfakeKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
@@ -42,16 +51,21 @@ func (f *fake) prepare(ctx context.Context, o KafkaOptions, k *Kafka) error {
 		}
 		f.temp, data = temp, filepath.Join(temp.path, "data")
 	}
-	numbers, claimed, err := consecutivePorts(o.Port, o.Brokers)
-	if err != nil {
+	var err error
+	if f.claimed, err = claimPorts(2 * o.Brokers); err != nil {
 		return err
 	}
-	f.claimed = claimed
-	for _, port := range numbers {
+	f.real, f.proxied = f.claimed.numbers[:o.Brokers], f.claimed.numbers[o.Brokers:]
+	for i := range f.real {
+		if o.Port != 0 {
+			f.real[i] = o.Port + i
+		}
+	}
+	for _, port := range f.real {
 		k.Brokers = append(k.Brokers, address(port))
 	}
 	f.opts = []kfake.Opt{
-		kfake.Ports(numbers...), kfake.DataDir(data), kfake.SyncWrites(),
+		kfake.Ports(f.real...), kfake.ListenFn(f.listen), kfake.DataDir(data), kfake.SyncWrites(),
 		// Compaction would otherwise wait an hour.
 		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "1000"}),
 		kfake.BrokerConfigs(o.Props),
@@ -97,18 +111,35 @@ func (f *fake) close() {
 	f.claimed.release()
 }
 
-// consecutivePorts are n ports from a fixed first one, or any that are free.
-func consecutivePorts(first, n int) ([]int, *ports, error) {
-	if first == 0 {
-		claimed, err := claimPorts(n)
-		if err != nil {
-			return nil, nil, err
-		}
-		return claimed.numbers, claimed, nil
+func (f *fake) behind() (listen, upstream []string, done func()) {
+	for i := range f.real {
+		listen = append(listen, address(f.proxied[i]))
+		upstream = append(upstream, address(f.real[i]))
 	}
-	var numbers []int
-	for port := first; port < first+n; port++ {
-		numbers = append(numbers, port)
+	f.advertising.Store(true)
+	return listen, upstream, func() { f.advertising.Store(false) }
+}
+
+// listen opens a broker's listener. kfake tells clients the listener's address.
+func (f *fake) listen(network, addr string) (net.Listener, error) {
+	l, err := net.Listen(network, addr)
+	if err != nil {
+		return nil, err
 	}
-	return numbers, nil, nil
+	port := l.Addr().(*net.TCPAddr).Port
+	proxied := f.proxied[slices.Index(f.real, port)]
+	return &advertised{Listener: l, fake: f, proxied: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: proxied}}, nil
+}
+
+type advertised struct {
+	net.Listener
+	fake    *fake
+	proxied net.Addr
+}
+
+func (a *advertised) Addr() net.Addr {
+	if a.fake.advertising.Load() {
+		return a.proxied
+	}
+	return a.Listener.Addr()
 }

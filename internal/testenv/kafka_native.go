@@ -140,6 +140,9 @@ func (b *broker) prepare(ctx context.Context, all []*broker, props map[string]st
 		"transaction.state.log.min.isr":            inSync,
 		"transaction.state.log.num.partitions":     "4",
 		"group.initial.rebalance.delay.ms":         "0",
+		// A killed broker may come back only after its session has ended.
+		"broker.session.timeout.ms":    "3000",
+		"broker.heartbeat.interval.ms": "500",
 	}
 	maps.Copy(settings, props)
 	var text strings.Builder
@@ -203,6 +206,14 @@ func (c *cluster) stop(node int) error                     { return c.nodes[node
 func (c *cluster) kill(node int) error                     { return c.nodes[node].kill() }
 func (c *cluster) running(node int) bool                   { return c.nodes[node].running() }
 func (c *cluster) log(node int) string                     { return tail(c.nodes[node].logPath()) }
+
+func (c *cluster) behind() (listen, upstream []string, done func()) {
+	for _, b := range c.nodes {
+		listen = append(listen, address(b.proxied))
+		upstream = append(upstream, address(b.behind))
+	}
+	return listen, upstream, nil
+}
 
 // close ends the brokers: kept data is left in order, temporary data is not
 // worth the wait.
