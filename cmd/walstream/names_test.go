@@ -104,9 +104,17 @@ func TestFile(t *testing.T) {
 func TestNearest(t *testing.T) {
 	inv, _ := load(nil, nil)
 	for _, c := range []struct{ name, want string }{
-		{"slto", "slot"}, {"slot_nmae", "slot"}, {"SLOT", "slot"}, {"brokers", "kafka-brokers"}, {"kafka_brokers", "kafka-brokers"},
-		{"pipline", "pipeline"}, {"timeout", "stall-timeout"}, {"kafka-sasl-pasword", "kafka-sasl-password"}, {"loglevel", "log-level"},
-		{"grace", "shutdown-grace"}, {"partitions", "topic-partitions"},
+		{"slto", "slot"},
+		{"slot_nmae", "slot"},
+		{"SLOT", "slot"},
+		{"brokers", "kafka-brokers"},
+		{"kafka_brokers", "kafka-brokers"},
+		{"pipline", "pipeline"},
+		{"timeout", "stall-timeout"},
+		{"kafka-sasl-pasword", "kafka-sasl-password"},
+		{"loglevel", "log-level"},
+		{"grace", "shutdown-grace"},
+		{"partitions", "topic-partitions"},
 	} {
 		if got := inv.config.report.unknown(c.name, ""); got != "is no setting; nearest: "+c.want {
 			t.Errorf("%s: %s", c.name, got)

@@ -75,10 +75,10 @@ func valueNode(v reflect.Value, secret string) *yaml.Node {
 		return node
 	}
 	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: mask(secret, formatValue(v))}
-	switch v.Kind() {
-	case reflect.Bool:
+	switch v.Interface().(type) {
+	case bool:
 		node.Tag = "!!bool"
-	case reflect.Int:
+	case int:
 		node.Tag = "!!int"
 	}
 	return node
