@@ -306,6 +306,19 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
+// TestPipelineCannotBeDerived: in a container without users, PostgreSQL's
+// settings may name neither user nor database.
+func TestPipelineCannotBeDerived(t *testing.T) {
+	cleanPG(t)
+	c := mustLoad(t, []string{"--slot=s"}, nil)
+	c.Pipeline, c.report.origins = "", map[string]string{}
+	c.derive("")
+	c.checkNames()
+	if err := c.report.err(); err == nil || !strings.Contains(err.Error(), "or --pipeline") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestHelpFitsAScreen of 24 lines and 100 columns.
 func TestHelpFitsAScreen(t *testing.T) {
 	var out bytes.Buffer
@@ -318,6 +331,18 @@ func TestHelpFitsAScreen(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		if len(line) > 100 {
 			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+}
+
+func TestHelpIsGivenToWhoeverAsks(t *testing.T) {
+	for _, args := range []string{"-h", "--help", "help", "--slot-nmae x --help", "check -h", "config --help"} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), []string{"WALSTREAM_X=1"}, streams{out: &out, err: &errs}); code != 0 || errs.Len() > 0 {
+			t.Errorf("%s: exit code %d: %s", args, code, errs.String())
+		}
+		if !strings.Contains(out.String(), "--slot NAME") {
+			t.Errorf("%s: %s", args, out.String())
 		}
 	}
 }

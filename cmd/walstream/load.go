@@ -58,7 +58,10 @@ func load(args, environ []string) (*invocation, error) {
 	inv := &invocation{command: ctx.Command(), config: &grammar.Config, model: k.Model}
 	inv.config.report = r
 	inv.help, _ = ctx.FlagValue(r.flags[flagHelp]).(bool)
-	if inv.help || inv.command == "version" {
+	if inv.help { // whoever asks for help may well have mistyped
+		return inv, nil
+	}
+	if inv.command == "version" {
 		return inv, r.err()
 	}
 
@@ -146,7 +149,7 @@ func (r *report) tidy(args []string) []string {
 			next = args[i+1]
 		}
 		switch {
-		case arg == "-h":
+		case arg == "-h", arg == flagHelp:
 			out = append(out, "--"+flagHelp)
 		case !strings.HasPrefix(arg, "-"):
 			if !slices.Contains(r.commands, arg) || slices.ContainsFunc(out, r.isCommand) {

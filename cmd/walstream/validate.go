@@ -148,7 +148,9 @@ func (c *Config) checkNames() {
 	if c.Slot == "" || r.faulty("slot") { // names derived from it would only repeat the fault
 		return
 	}
-	if c.Pipeline != "" && (!pipelineName.MatchString(c.Pipeline) || len(c.Pipeline) > maxPipeline) {
+	if c.Pipeline == "" && !r.faulty("postgres") {
+		r.refuse("pipeline", "cannot be derived: the connection settings name neither a database nor a user; give one, or --pipeline")
+	} else if c.Pipeline != "" && (!pipelineName.MatchString(c.Pipeline) || len(c.Pipeline) > maxPipeline) {
 		problem := fmt.Sprintf("names topics and so may hold 1 to %d of letters, digits and ._-", maxPipeline)
 		if strings.HasPrefix(r.origin("pipeline"), "derived") {
 			problem += "; this one comes from the database's name: choose another with --pipeline"
