@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/walstream/walstream/internal/service"
+	"github.com/walstream/walstream/internal/testenv"
+)
+
+// The short form of make crash. It needs the real servers.
+func TestCrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
+	pg := testenv.NewPostgres(t, postgresOptions)
+	kafka := testenv.NewKafka(t, kafkaOptions)
+	dir := t.TempDir()
+	binary, err := service.Build(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now()
+	report, err := run(t.Context(), options{
+		kills: 4, brokerRestarts: 1, rate: 2000, partitions: 6, seed: rand.Uint64(),
+		binary: binary, log: filepath.Join(dir, "walstream.log"),
+		say: func(format string, args ...any) {
+			t.Logf("%6.1fs %s", time.Since(started).Seconds(), fmt.Sprintf(format, args...))
+		},
+	}, pg, kafka)
+	t.Logf("%+v", report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Committed == 0 || report.Published != report.Committed {
+		t.Errorf("the run proves nothing: %+v", report)
+	}
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/walstream/walstream/internal/verdict"
+)
+
+// faults does them all, in the order that the seed gives.
+func (c *campaign) faults(ctx context.Context) error {
+	const killIt, restartBroker = 0, 1
+	var order []int
+	for range c.options.kills {
+		order = append(order, killIt)
+	}
+	for range c.brokerRestarts {
+		order = append(order, restartBroker)
+	}
+	c.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	early := c.earlyKills()
+	for _, fault := range order {
+		var err error
+		switch {
+		case fault == restartBroker:
+			err = c.restartBroker(ctx)
+		case early[len(c.kills)]:
+			err = c.killStarting(ctx)
+		default:
+			err = c.killStreaming(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return c.progress(ctx)
+}
+
+// earlyKills chooses one kill in ten, by its number, to hit the start; never the
+// first.
+func (c *campaign) earlyKills() map[int]bool {
+	early := map[int]bool{}
+	for len(early) < c.options.kills/10 {
+		early[1+c.rng.IntN(c.options.kills-1)] = true
+	}
+	return early
+}
+
+// killStreaming kills walstream while it works, just after a commit.
+func (c *campaign) killStreaming(ctx context.Context) error {
+	if err := c.progress(ctx); err != nil {
+		return err
+	}
+	if err := c.writers.nextCommit(ctx, 10); err != nil {
+		return err
+	}
+	// Too short for a timer.
+	for wait, from := time.Duration(c.rng.IntN(2000))*time.Microsecond, time.Now(); time.Since(from) < wait; {
+	}
+	return c.kill(ctx, false)
+}
+
+// killStarting kills walstream somewhere on its way to streaming, soon after the
+// kill or the broker's restart before.
+func (c *campaign) killStarting(ctx context.Context) error {
+	wait := time.Until(c.startedAt.Add(time.Duration(c.rng.IntN(400)) * time.Millisecond))
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return c.kill(ctx, true)
+}
+
+func (c *campaign) kill(ctx context.Context, early bool) error {
+	k := kill{early: early, restart: len(c.restarts), committed: int(c.writers.committed.Load())}
+	ran := time.Since(c.startedAt)
+	select {
+	case <-c.service.Done():
+		return fmt.Errorf("walstream ended by itself, with exit code %d", c.service.ExitCode())
+	default:
+	}
+	c.service.Kill()
+	killed := time.Now()
+	r, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	c.restarts, c.kills = append(c.restarts, r), append(c.kills, k)
+	if err := c.start(); err != nil {
+		return err
+	}
+	c.say("kill %d of %d after %s: %d rows committed, checkpoint at %s; started again after %s",
+		len(c.kills), c.options.kills, ran.Round(time.Millisecond), k.committed, r.Checkpoint, time.Since(killed).Round(time.Millisecond))
+	return nil
+}
+
+// restartBroker stops the broker in order or kills it, and starts it again after
+// a while; it returns when rows arrive again.
+func (c *campaign) restartBroker(ctx context.Context) error {
+	if err := c.progress(ctx); err != nil {
+		return err
+	}
+	r, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	c.restarts = append(c.restarts, r)
+	how, end := "stopped", c.kafka.Stop
+	if c.rng.IntN(2) == 0 {
+		how, end = "killed", c.kafka.Kill
+	}
+	down := time.Now()
+	if err := end(); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(time.Duration(c.rng.IntN(2000)) * time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := c.kafka.Start(ctx); err != nil {
+		return err
+	}
+	up := time.Now()
+	c.brokers++
+	if err := c.arrivals(ctx, 1); err != nil {
+		return err
+	}
+	c.say("broker restart %d of %d: %s, down for %s, rows arrive again %s later", c.brokers, c.brokerRestarts, how,
+		up.Sub(down).Round(time.Millisecond), time.Since(up).Round(time.Millisecond))
+	return nil
+}
+
+// progress waits until the instance streams and has published for a while, so
+// that it has rows behind the last fault in every sense.
+func (c *campaign) progress(ctx context.Context) error {
+	if err := c.streaming(ctx); err != nil {
+		return err
+	}
+	return c.arrivals(ctx, 500+c.rng.Int64N(2000))
+}
+
+// arrivals waits until so many records lie behind the ends of the last restart.
+func (c *campaign) arrivals(ctx context.Context, records int64) error {
+	var from int64
+	if len(c.restarts) > 0 {
+		from = total(c.restarts[len(c.restarts)-1].Ends)
+	}
+	return c.until(ctx, fmt.Sprintf("%d records to arrive", records), func(ctx context.Context) (bool, error) {
+		ends, err := verdict.CommittedEnds(ctx, c.admin, topic)
+		return total(ends)-from >= records, err
+	})
+}
+
+func total(ends map[verdict.Place]int64) (sum int64) {
+	for _, end := range ends {
+		sum += end
+	}
+	return sum
+}
+
+// look reads the durable checkpoint, then the ends of the partitions: what a
+// killed instance left in the broker's socket has had that time to be written.
+func (c *campaign) look(ctx context.Context) (verdict.Restart, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
+	defer cancel()
+	ends, err := verdict.CommittedEnds(ctx, c.admin, checkpointTopic)
+	if err != nil {
+		return verdict.Restart{}, err
+	}
+	record, err := c.checkpoints.at(ctx, ends[verdict.Place{Topic: checkpointTopic}])
+	if err != nil {
+		return verdict.Restart{}, err
+	}
+	r := verdict.Restart{Checkpoint: record.CommitLSN}
+	r.Ends, err = verdict.CommittedEnds(ctx, c.admin, topic)
+	return r, err
+}

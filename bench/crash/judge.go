@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/walstream/walstream/internal/verdict"
+)
+
+// judge reads both ends and holds them against each other.
+func (c *campaign) judge(ctx context.Context) (*Report, error) {
+	rows, err := verdict.ReadTable(ctx, c.db, tableQuery)
+	if err != nil {
+		return nil, err
+	}
+	records, err := verdict.ReadTopics(ctx, c.kafka.Brokers, topic)
+	if err != nil {
+		return nil, err
+	}
+	result := verdict.Judge(rows, records, c.restarts)
+	for _, example := range result.Examples {
+		c.say("%s", example)
+	}
+	report := &Report{
+		Kills: len(c.kills), BrokerRestarts: c.brokers,
+		Committed: result.Committed, Published: result.Published, Missing: result.Missing,
+		Duplicates: result.Duplicates, BeforeCheckpoint: result.BeforeCheckpoint, Reordered: result.Reordered,
+	}
+	var unpublished []int
+	for _, k := range c.kills {
+		waiting := k.committed - result.PublishedBefore(k.restart)
+		unpublished = append(unpublished, waiting)
+		if waiting > 0 && !k.early {
+			report.KillsInFlight++
+		}
+	}
+	c.say("rows committed and not in Kafka at each kill: %v", unpublished)
+	if err := c.countRestarts(); err != nil {
+		return report, err
+	}
+	err = result.Err()
+	if counted := int(c.writers.committed.Load()); counted != len(rows) {
+		err = errors.Join(err, fmt.Errorf("the writers committed %d rows, the table has %d", counted, len(rows)))
+	}
+	if 6*report.KillsInFlight < 5*report.Kills {
+		err = errors.Join(err, fmt.Errorf("only %d of %d kills hit rows in flight: this run proves too little", report.KillsInFlight, report.Kills))
+	}
+	return report, err
+}
+
+// countRestarts tells how often walstream went back to its start by itself.
+func (c *campaign) countRestarts() error {
+	file, err := os.Open(c.log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	counts := map[string]int{}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line struct{ Message, Reason string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Message == "will start again" {
+			counts[line.Reason]++
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		c.say("walstream started again by itself %d times: %s", counts[reason], reason)
+	}
+	return lines.Err()
+}
