@@ -3,9 +3,215 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/term"
+
+	"github.com/walstream/walstream/internal/ops"
+	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/pipeline"
+	"github.com/walstream/walstream/pkg/replication"
+	"github.com/walstream/walstream/pkg/sink"
 )
 
-// stream runs the pipeline until it is stopped.
-func stream(_ context.Context, _ *Config, _ streams) error {
-	return errors.New("not built yet")
+// stream runs the pipeline until it is stopped: SIGTERM or SIGINT drains it, a
+// second one leaves at once. Nothing is lost either way.
+func stream(ctx context.Context, c *Config, s streams) error {
+	log := newLogger(c, s.err)
+	cfg, err := c.pipelineConfig(log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := onSignal(ctx, log)
+	defer stop()
+	if c.Sink == "stdout" {
+		return classified(pipeline.Look(ctx, cfg, s.out))
+	}
+	var supervisor *pipeline.Supervisor
+	progress := func() *pipeline.Progress { return supervisor.Progress() }
+	registry, observe := ops.NewRegistry(version, progress)
+	cfg.Observe = observe
+	supervisor = pipeline.NewSupervisor(cfg)
+	server, err := ops.Listen(ops.Config{
+		Listen: c.HTTPListen, Pipeline: c.Pipeline, Slot: c.Slot, Version: version,
+		StallTimeout: c.StallTimeout, Progress: progress, Registry: registry,
+	})
+	if err != nil {
+		return withCode(exitConfig, err)
+	}
+	defer server.Close()
+	log.Info().Str("version", version).Str("pipeline", c.Pipeline).Str("slot", c.Slot).Str("http", server.Addr()).Msg("starting")
+	err = classified(supervisor.Run(ctx))
+	if err == nil {
+		log.Info().Stringer("confirmed", progress().Confirmed).Uint64("events", progress().Counters.Events).Msg("stopped")
+	}
+	return err
+}
+
+// onSignal ends the context at the first SIGTERM or SIGINT and the process at
+// the second.
+func onSignal(ctx context.Context, log zerolog.Logger) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	go func() {
+		select {
+		case sig := <-signals:
+			log.Info().Stringer("signal", sig).Msg("stopping: finishing what is in flight; a second signal leaves at once")
+		case <-ctx.Done():
+			return
+		}
+		cancel()
+		<-signals
+		log.Warn().Msg("left at once; what was not confirmed is sent again at the next start")
+		os.Exit(exitUnacknowledged)
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel()
+	}
+}
+
+// newLogger writes JSON, or for people on a terminal. Every line passes through
+// Redact: an error of a library may quote an address with its password.
+func newLogger(c *Config, w io.Writer) zerolog.Logger {
+	file, isFile := w.(*os.File)
+	terminal := isFile && term.IsTerminal(int(file.Fd()))
+	w = redactingWriter{c, w}
+	if c.LogFormat == "console" || (c.LogFormat == "auto" && terminal) {
+		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000", NoColor: !terminal}
+	}
+	level, err := zerolog.ParseLevel(c.LogLevel)
+	if err != nil {
+		panic("walstream: bug: log level passed validation: " + c.LogLevel)
+	}
+	zerolog.TimeFieldFormat = time.RFC3339Nano
+	return zerolog.New(w).Level(level).With().Timestamp().Logger()
+}
+
+type redactingWriter struct {
+	config *Config
+	out    io.Writer
+}
+
+func (w redactingWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.out, w.config.Redact(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// pipelineConfig says the settings in the words of the packages.
+func (c *Config) pipelineConfig(log zerolog.Logger) (pipeline.Config, error) {
+	kafka, err := c.kafkaConfig(log)
+	if err != nil {
+		return pipeline.Config{}, err
+	}
+	return pipeline.Config{
+		Pipeline: c.Pipeline, Slot: c.Slot, Publication: c.Publication, Version: version,
+		Postgres: c.postgresOptions(), Kafka: kafka, Mapping: c.mappingConfigs(),
+		Accept: checkpoint.Accept{
+			AdoptSlot: c.AdoptSlot, GapFrom: c.AcceptGap.From, GapTo: c.AcceptGap.To,
+			Server: c.AcceptServer, LostTail: c.AcceptLostTail,
+		},
+		Limits: c.limits(), StatusInterval: c.StatusInterval, ShutdownGrace: c.ShutdownGrace, Logger: log,
+	}, nil
+}
+
+func (c *Config) postgresOptions() replication.Options {
+	return replication.Options{Postgres: c.Postgres, ApplicationName: c.Pipeline}
+}
+
+// limits: bytes are the user's; events bound what small rows cost beside them.
+func (c *Config) limits() checkpoint.Limits {
+	const perEvent = 256 // bytes of structures for an event in flight
+	return checkpoint.Limits{Bytes: int(min(int64(c.MaxInFlightBytes), math.MaxInt)), Events: int(min(int64(c.MaxInFlightBytes)/perEvent, math.MaxInt32))}
+}
+
+func (c *Config) kafkaConfig(log zerolog.Logger) (sink.Config, error) {
+	tlsConfig, err := c.KafkaTLSConfig()
+	if err != nil {
+		return sink.Config{}, withCode(exitConfig, err)
+	}
+	password, err := c.SASLPassword()
+	if err != nil {
+		return sink.Config{}, withCode(exitConfig, err)
+	}
+	return sink.Config{
+		Brokers: c.KafkaBrokers, ClientID: "walstream." + c.Pipeline, TLS: tlsConfig,
+		SASLMechanism: strings.ToUpper(c.KafkaSASLMechanism), SASLUser: c.KafkaSASLUser, SASLPassword: password,
+		Pipeline: c.Pipeline, Compression: c.KafkaCompression, MaxInFlight: c.limits(),
+		CreateTopics: c.CreateTopics, TopicPartitions: brokerDefault[int32](c.TopicPartitions),
+		TopicReplicationFactor: brokerDefault[int16](c.TopicReplicationFactor),
+		Version:                version, Logger: log,
+	}, nil
+}
+
+// brokerDefault turns the setting's 0 into Kafka's -1.
+func brokerDefault[T int16 | int32](n int) T {
+	if n == 0 {
+		return -1
+	}
+	return T(n)
+}
+
+func (c *Config) mappingConfigs() []outbox.MappingConfig {
+	configs := make([]outbox.MappingConfig, 0, 1)
+	for _, t := range c.Tables() {
+		configs = append(configs, outbox.MappingConfig{
+			Schema: t.Table.Schema, Table: t.Table.Name, Preset: t.Preset,
+			Topic: t.Topic, TopicColumn: t.TopicColumn, TopicPattern: t.TopicPattern,
+			KeyColumn: t.KeyColumn, ValueColumn: t.ValueColumn,
+			HeadersColumn: t.HeadersColumn, HeaderColumns: t.HeaderColumns,
+			PartitionColumn: t.PartitionColumn, TimestampColumn: t.TimestampColumn,
+			IDColumn: t.IDColumn, Pipeline: c.Pipeline,
+		})
+	}
+	return configs
+}
+
+// classified gives an error that ended the pipeline the exit code of its kind.
+func classified(err error) error {
+	if err == nil {
+		return nil
+	}
+	if refusal, ok := errors.AsType[*checkpoint.Refusal](err); ok {
+		if refusal.Kind == checkpoint.RefuseSlotLost || refusal.Kind == checkpoint.RefuseNoSlot {
+			return withCode(exitSlotLost, err)
+		}
+		return withCode(exitGap, err)
+	}
+	if code, ok := exitCodes[pipeline.Classify(err).Reason]; ok {
+		return withCode(code, err)
+	}
+	return withCode(exitBug, fmt.Errorf("unexpected: %w", err))
+}
+
+// exitCodes of what pipeline.Classify stops on.
+var exitCodes = map[string]int{
+	"other-history":       exitGap,
+	"checkpoint-format":   exitGap,
+	"slot-lost":           exitSlotLost,
+	"wal-removed":         exitSlotLost,
+	"synchronous-standby": exitPreflight,
+	"preflight":           exitPreflight,
+	"slot-unusable":       exitPreflight,
+	"mapping":             exitPreflight,
+	"rights":              exitRights,
+	"kafka-setup":         exitPreflight,
+	"undecodable":         exitBug,
+	"bad-row":             exitRefusedRecord,
+	"refused-record":      exitRefusedRecord,
+	"access":              exitRights,
+	"authentication":      exitRights,
+	"unacknowledged":      exitUnacknowledged,
 }

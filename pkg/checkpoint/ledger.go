@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -10,14 +11,26 @@ import (
 // Ticket is the receipt for one submitted row, acknowledged exactly once.
 type Ticket struct {
 	span  uint64 // sequence number of its span
-	bytes int
+	row   uint32 // of the span, from 1
+	bytes uint32
 }
 
-// span is one transaction, or a keepalive's position, on its way.
+// span is one transaction on its way, and the keepalives right behind it.
 type span struct {
 	edge        Edge
-	outstanding int // rows not yet acknowledged
-	closed      bool
+	outstanding int    // rows not yet acknowledged
+	rows        uint32 // rows ever tracked
+	// receipts is the sum of the outstanding rows' receipts. It is 0 with nothing
+	// outstanding, unless one row was acknowledged in the place of another.
+	receipts uint64
+	closed   bool
+}
+
+// receipt spreads a row's number over 64 bits: sums of different rows differ.
+func (t Ticket) receipt() uint64 {
+	x := (uint64(t.row) + 1) * 0x9E3779B97F4A7C15
+	x ^= x >> 32
+	return x * 0xD6E8FEB86659FD93
 }
 
 // Limits of what may be in flight: submitted and not yet answered by Kafka.
@@ -37,8 +50,12 @@ type Limits struct {
 //
 // Published is the end of the longest prefix of closed spans whose rows are all
 // acknowledged. Confirmed is the newest published edge that a durable checkpoint
-// covers. Neither ever falls. Adjacent spans without rows merge, so idle time
-// costs no memory. It belongs to one goroutine.
+// covers. Neither ever falls. A Mark extends the span before it and adjacent
+// spans without rows merge, so idle time costs no memory. It belongs to one
+// goroutine.
+//
+// Misuse panics: an order of calls that no stream has, a ticket that was never
+// issued or is acknowledged twice, a checkpoint beyond what is published.
 type Ledger struct {
 	limits    Limits
 	spans     []span // a ring: head, head+1, ...
@@ -82,10 +99,17 @@ func (l *Ledger) Track(bytes int) Ticket {
 	if !l.open {
 		bug("ledger: row outside a span")
 	}
-	l.at(l.count-1).outstanding++
+	if bytes < 0 || bytes > math.MaxUint32 {
+		bug("ledger: row of %d bytes", bytes)
+	}
+	s := l.at(l.count - 1)
+	s.rows++
+	t := Ticket{span: l.firstSeq + uint64(l.count-1), row: s.rows, bytes: uint32(bytes)}
+	s.outstanding++
+	s.receipts += t.receipt()
 	l.events++
 	l.bytes += bytes
-	return Ticket{span: l.firstSeq + uint64(l.count-1), bytes: bytes}
+	return t
 }
 
 // End closes the open span: edge.Covered is the commit's end LSN.
@@ -109,7 +133,7 @@ func (l *Ledger) End(edge Edge) {
 	l.advance()
 }
 
-// Mark notes that everything up to lsn has been sent. It enters behind whatever
+// Mark notes that everything up to lsn has been sent. It stands behind whatever
 // is pending. A position not beyond the newest is ignored, and so is one inside
 // an open transaction: it says nothing about the rows still to come.
 func (l *Ledger) Mark(lsn pglogrepl.LSN) {
@@ -118,13 +142,10 @@ func (l *Ledger) Mark(lsn pglogrepl.LSN) {
 	}
 	l.newest.Covered = lsn
 	if l.count > 0 {
-		if tail := l.at(l.count - 1); tail.outstanding == 0 {
-			tail.edge = l.newest
-			return
-		}
+		l.at(l.count - 1).edge = l.newest // published with the span before it, no sooner
+		return
 	}
-	l.push(span{edge: l.newest, closed: true})
-	l.advance()
+	l.published = l.newest
 }
 
 // Ack takes Kafka's answer for one row.
@@ -134,12 +155,13 @@ func (l *Ledger) Ack(t Ticket) {
 		bug("ledger: acknowledgement of an unknown row (span %d, in flight %d..%d)", t.span, l.firstSeq, l.firstSeq+uint64(l.count))
 	}
 	s := l.at(int(i))
-	if s.outstanding == 0 {
+	s.outstanding--
+	s.receipts -= t.receipt()
+	if s.outstanding < 0 || (s.outstanding == 0 && s.receipts != 0) {
 		bug("ledger: a row was acknowledged twice (span %d)", t.span)
 	}
-	s.outstanding--
 	l.events--
-	l.bytes -= t.bytes
+	l.bytes -= int(t.bytes)
 	if i == 0 {
 		l.advance()
 	}

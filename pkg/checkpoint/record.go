@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -29,7 +31,9 @@ type Edge struct {
 	Covered pglogrepl.LSN
 	// Commit LSN, XID and time of the newest published transaction; zero when
 	// none has been published yet. They prove, at the next start, that the
-	// server's history is still the one that was published.
+	// server's history is still the one that was published. An operator's
+	// accept-lost-tail leaves a CommitLSN without an XID: what lies below it is
+	// published, and no transaction proves it.
 	CommitLSN  pglogrepl.LSN
 	XID        uint32
 	CommitTime time.Time
@@ -84,7 +88,7 @@ type plainRecord Record
 
 // Encode returns the record's JSON.
 func (r Record) Encode() ([]byte, error) {
-	r.Format = FormatVersion
+	r.Format, r.CommitTime = FormatVersion, r.CommitTime.UTC()
 	return json.Marshal(wireRecord{(*plainRecord)(&r), r.Covered.String(), r.CommitLSN.String()})
 }
 
@@ -113,11 +117,23 @@ func DecodeRecord(value []byte) (Record, error) {
 		return Record{}, fmt.Errorf("decode checkpoint: %w", err)
 	}
 	var err error
-	if r.Covered, err = pglogrepl.ParseLSN(w.Covered); err != nil {
+	if r.Covered, err = parseLSN(w.Covered); err != nil {
 		return Record{}, fmt.Errorf("decode checkpoint: covered %q: %w", w.Covered, err)
 	}
-	if r.CommitLSN, err = pglogrepl.ParseLSN(w.CommitLSN); err != nil {
+	if r.CommitLSN, err = parseLSN(w.CommitLSN); err != nil {
 		return Record{}, fmt.Errorf("decode checkpoint: commit_lsn %q: %w", w.CommitLSN, err)
 	}
 	return r, nil
+}
+
+// parseLSN is exact where pglogrepl.ParseLSN takes what follows an LSN, and
+// halves of more than 32 bits.
+func parseLSN(s string) (pglogrepl.LSN, error) {
+	high, low, _ := strings.Cut(s, "/")
+	h, err := strconv.ParseUint(high, 16, 32)
+	if err != nil {
+		return 0, err
+	}
+	l, err := strconv.ParseUint(low, 16, 32)
+	return pglogrepl.LSN(h<<32 | l), err
 }

@@ -32,7 +32,7 @@ type Resume struct {
 // position, where the stream begins: the server sends transactions whose commit
 // LSN is at or beyond it.
 func NewResume(edge Edge, slotConfirmed pglogrepl.LSN) *Resume {
-	return &Resume{edge: edge, expect: edge.CommitLSN != 0 && edge.CommitLSN >= slotConfirmed}
+	return &Resume{edge: edge, expect: edge.XID != 0 && edge.CommitLSN >= slotConfirmed}
 }
 
 // Dropped counts the transactions left out because they are published.
@@ -47,7 +47,7 @@ func (r *Resume) Admit(b decode.Begin) (bool, error) {
 	case b.CommitLSN < r.edge.CommitLSN:
 		r.dropped++
 		return false, nil
-	case b.CommitLSN == r.edge.CommitLSN:
+	case b.CommitLSN == r.edge.CommitLSN && r.edge.XID != 0:
 		if b.XID != r.edge.XID || !b.CommitTime.Equal(r.edge.CommitTime) {
 			return false, fmt.Errorf("%w: transaction %s is xid %d of %s, published was xid %d of %s", ErrOtherHistory,
 				b.CommitLSN, b.XID, b.CommitTime.UTC().Format(time.RFC3339Nano), r.edge.XID, r.edge.CommitTime.UTC().Format(time.RFC3339Nano))

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/jackc/pglogrepl"
@@ -89,51 +90,65 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 	if record == nil {
 		return compareWithoutRecord(slot, slotName, accept)
 	}
-	if record.Slot != slotName || record.Database != server.Database {
-		return refuse(RefuseOtherPipeline, "the checkpoint of pipeline %q is for slot %q of database %q, not for slot %q of database %q",
-			"give this pipeline another name with --pipeline",
-			record.Pipeline, record.Slot, record.Database, slotName, server.Database)
+	if err := CompareIdentity(record, server, slotName, accept); err != nil {
+		return Decision{}, err
 	}
-	accepted := ""
+	var accepted []string
 	newServer := record.SystemID != server.SystemID
 	if newServer {
-		if accept.Server != server.SystemID {
-			return refuse(RefuseOtherServer, "the checkpoint was written for server %s, this is server %s",
-				"connect to the server of the checkpoint; if this is the same data after pg_upgrade, start once with --accept-server="+server.SystemID,
-				record.SystemID, server.SystemID)
-		}
-		accepted = "accept-server=" + server.SystemID
+		accepted = append(accepted, "accept-server="+server.SystemID)
 	}
 	if record.Phase == PhaseSetup {
-		return compareSetup(slot, accepted)
+		return compareSetup(slot, slotName, accepted)
 	}
 	if d, err := compareSlotHealth(record, slot); err != nil {
 		return d, err
 	}
 	edge := record.Edge()
-	if !newServer {
+	if newServer {
+		// Its LSNs have nothing to do with the checkpoint's; the slot it was given
+		// with the data says where to go on.
+		edge = Edge{Covered: slot.Confirmed}
+	} else {
 		word, err := compareHistory(record, server, accept)
 		if err != nil {
 			return Decision{}, err
 		}
-		if word != "" { // rows up to the switch point are published; the tail is gone on both sides
-			accepted = word
-			edge = Edge{Covered: max(server.SwitchPoint, slot.Confirmed)}
+		if word != "" {
+			// What lies below the switch point is on both sides, and published.
+			accepted = append(accepted, word)
+			edge = Edge{Covered: server.SwitchPoint, CommitLSN: server.SwitchPoint}
 		}
 	}
 	if slot.Confirmed > edge.Covered {
-		switch {
-		case newServer: // pg_upgrade refuses to run while a slot has unread changes
-		case accept.GapFrom == edge.Covered && accept.GapTo == slot.Confirmed:
-			accepted = fmt.Sprintf("accept-gap=%s..%s", edge.Covered, slot.Confirmed)
-		default:
+		if accept.GapFrom != edge.Covered || accept.GapTo != slot.Confirmed {
 			return refuse(RefuseGap, "slot %q is at %s, ahead of the checkpoint at %s: rows in these %s were confirmed by somebody else and never published by this pipeline",
 				fmt.Sprintf("find out who moved the slot and publish the rows between from the table; then start once with --accept-gap=%s..%s", edge.Covered, slot.Confirmed),
 				slotName, slot.Confirmed, edge.Covered, size(edge.Covered, slot.Confirmed))
 		}
+		accepted = append(accepted, fmt.Sprintf("accept-gap=%s..%s", edge.Covered, slot.Confirmed))
 		edge = Edge{Covered: slot.Confirmed}
 	}
-	return Decision{Verdict: Continue, Start: edge, Accepted: accepted}, nil
+	return Decision{Verdict: Continue, Start: edge, Accepted: strings.Join(accepted, ", ")}, nil
+}
+
+// CompareIdentity is the part of Compare that may be asked before the slot is
+// held: does the checkpoint belong to this slot, database and server? A nil
+// record fits everything.
+func CompareIdentity(record *Record, server Server, slotName string, accept Accept) error {
+	var err error
+	switch {
+	case record == nil:
+	case record.Slot != slotName || record.Database != server.Database:
+		_, err = refuse(RefuseOtherPipeline, "the checkpoint of pipeline %q is for slot %q of database %q, not for slot %q of database %q",
+			"give this pipeline another name with --pipeline",
+			record.Pipeline, record.Slot, record.Database, slotName, server.Database)
+	case record.SystemID != server.SystemID && accept.Server != server.SystemID:
+		_, err = refuse(RefuseOtherServer, "the checkpoint was written for server %s, this is server %s",
+			"connect to the server of the checkpoint; if this is the same data after pg_upgrade, start once with --accept-server="+server.SystemID,
+			record.SystemID, server.SystemID)
+	}
+	return err
 }
 
 func compareWithoutRecord(slot Slot, slotName string, accept Accept) (Decision, error) {
@@ -156,11 +171,15 @@ func compareWithoutRecord(slot Slot, slotName string, accept Accept) (Decision, 
 
 // compareSetup: the set-up was cut short. Nothing is covered yet, so a missing
 // slot is made and an existing one is taken at its position.
-func compareSetup(slot Slot, accepted string) (Decision, error) {
-	if !slot.Exists || slot.Invalidated != "" {
-		return Decision{Verdict: Fresh, Accepted: accepted}, nil
+func compareSetup(slot Slot, slotName string, accepted []string) (Decision, error) {
+	if !slot.Exists {
+		return Decision{Verdict: Fresh, Accepted: strings.Join(accepted, ", ")}, nil
 	}
-	return Decision{Verdict: Continue, Start: Edge{Covered: slot.Confirmed}, Accepted: accepted}, nil
+	if slot.Invalidated != "" {
+		return refuse(RefuseSlotLost, "slot %q was invalidated (%s) before anything was published",
+			"drop the slot (SELECT pg_drop_replication_slot('"+slotName+"')) and start anew", slotName, slot.Invalidated)
+	}
+	return Decision{Verdict: Continue, Start: Edge{Covered: slot.Confirmed}, Accepted: strings.Join(accepted, ", ")}, nil
 }
 
 func compareSlotHealth(record *Record, slot Slot) (Decision, error) {

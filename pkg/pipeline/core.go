@@ -65,20 +65,22 @@ type Core struct {
 	clock     serverClock
 	counters  Counters
 
-	// Observe is told, for each move of the published edge, how long ago its
+	// observe is told, for each move of the published edge, how long ago its
 	// newest transaction was committed. May be nil.
-	Observe func(commitToAck time.Duration)
+	observe func(commitToAck time.Duration)
 }
 
-// Counters of one run; they only rise.
+// Counters of the process; they only rise.
 type Counters struct {
-	Transactions   uint64
-	Events         uint64
-	EventBytes     uint64
-	Dropped        uint64 // transactions published before the start
-	OtherTable     uint64 // rows of tables that are not ours
-	StatusUpdates  uint64
-	LastProgressAt time.Time // the published edge moved, or nothing was pending
+	Transactions  uint64
+	Events        uint64
+	EventBytes    uint64
+	Dropped       uint64 // transactions published before the start
+	OtherTable    uint64 // rows of tables that are not ours
+	StatusUpdates uint64
+	// ProgressAt is when work was last done (an answer from Kafka, a durable
+	// checkpoint), or nothing was waiting for it.
+	ProgressAt time.Time
 }
 
 // CoreConfig joins the parts of a Core.
@@ -90,6 +92,8 @@ type CoreConfig struct {
 	Sink          Sink
 	Source        Source
 	Pacer         *Pacer
+	Counters      Counters // of the runs before, to count on from
+	Observe       func(commitToAck time.Duration)
 }
 
 // NewCore starts at a decision of checkpoint.Compare.
@@ -100,6 +104,7 @@ func NewCore(c CoreConfig) *Core {
 		ledger:    checkpoint.NewLedger(c.Start, c.SlotConfirmed, c.Limits),
 		mapper:    c.Mapper, pacer: c.Pacer, sink: c.Sink, source: c.Source,
 		received: c.SlotConfirmed, requested: c.Start,
+		counters: c.Counters, observe: c.Observe,
 	}
 }
 
@@ -214,6 +219,9 @@ func (c *Core) OnAcks(now time.Time) error {
 	if c.report.Durable.Covered != 0 {
 		c.ledger.Durable(c.report.Durable)
 	}
+	if len(c.report.Acked) > 0 || c.report.Durable.Covered != 0 {
+		c.counters.ProgressAt = now
+	}
 	if c.report.Err != nil {
 		return c.report.Err
 	}
@@ -228,9 +236,8 @@ func (c *Core) published(before checkpoint.Edge, now time.Time) {
 	if edge.CommitLSN == before.CommitLSN {
 		return
 	}
-	c.counters.LastProgressAt = now
-	if c.Observe != nil {
-		c.Observe(c.clock.since(edge.CommitTime, now))
+	if c.observe != nil {
+		c.observe(c.clock.since(edge.CommitTime, now))
 	}
 	c.checkpoint()
 }
@@ -255,11 +262,11 @@ func (c *Core) confirm(now time.Time) error {
 // OnTick does what time asks for: a checkpoint of idle time, a status update, a
 // probe of a silent server.
 func (c *Core) OnTick(now time.Time) error {
-	if events, _ := c.ledger.InFlight(); events == 0 {
-		c.counters.LastProgressAt = now
-		if c.asked || c.pacer.StatusDue(now) {
-			c.checkpoint()
-		}
+	if !c.ledger.Pending() {
+		c.counters.ProgressAt = now
+	}
+	if events, _ := c.ledger.InFlight(); events == 0 && (c.asked || c.pacer.StatusDue(now)) {
+		c.checkpoint()
 	}
 	if probe := c.pacer.ProbeDue(now); probe || c.pacer.StatusDue(now) {
 		return c.sendStatus(now, probe)

@@ -61,9 +61,11 @@ func EnsurePublication(ctx context.Context, conn *pgx.Conn, spec PublicationSpec
 		return false, nil
 	case stateInsufficientRights:
 		right := &RightError{What: "the rights to make publication " + spec.Name, SQL: spec.SQL() + ";", Err: err}
-		if missing, lookupErr := missingPublicationRights(ctx, conn, spec); lookupErr == nil && len(missing) > 0 {
-			right.What = missing[0].What
-			right.SQL = missing[0].SQL
+		if f, factsErr := readFacts(ctx, conn, Spec{Publication: spec}); factsErr == nil {
+			for _, missing := range f.missingPublicationRights(spec) {
+				right.What, right.SQL = missing.What, missing.SQL
+				break
+			}
 		}
 		return false, fmt.Errorf("create publication %q: %w", spec.Name, right)
 	}

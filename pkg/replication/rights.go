@@ -38,34 +38,28 @@ func LookupRights(ctx context.Context, conn *pgx.Conn) (Rights, error) {
 }
 
 // missingPublicationRights are the rights that making the publication takes and
-// the role has not: CREATE on the database, and each table as its owner.
-func missingPublicationRights(ctx context.Context, conn *pgx.Conn, spec PublicationSpec) ([]RightError, error) {
-	rights, err := LookupRights(ctx, conn)
-	if err != nil {
-		return nil, err
+// the role has not: each table's ownership, and CREATE on the database.
+func (f *facts) missingPublicationRights(spec PublicationSpec) (missing []RightError) {
+	if f.rights.Superuser {
+		return nil
 	}
-	var missing []RightError
-	for _, named := range spec.Tables {
-		t, err := LookupTable(ctx, conn, named.Schema, named.Name, spec.Name)
-		if err != nil {
-			return nil, err
-		}
-		if t.Exists && !t.OwnedByUs && !rights.Superuser {
-			// Owning a table is far more than publishing it: the owner had better
+	for i := range f.tables {
+		if t := &f.tables[i]; t.Exists && !t.OwnedByUs {
+			// To own a table is far more than to publish it: the owner had better
 			// make the publication.
 			missing = append(missing, RightError{
-				What: fmt.Sprintf("the ownership of table %s, which making a publication of it takes (its owner is %s)", named, t.Owner),
-				SQL:  fmt.Sprintf("%s; -- as %s", spec.SQL(), t.Owner),
+				What: fmt.Sprintf("the ownership of table %s, which making a publication of it takes (the owner is %s)", spec.Tables[i], t.Owner),
+				SQL:  fmt.Sprintf("%s; -- as %s, with CREATE on the database", spec.SQL(), t.Owner),
 			})
 		}
 	}
-	if !rights.CreateDatabase {
+	if len(missing) == 0 && !f.rights.CreateDatabase {
 		missing = append(missing, RightError{
-			What: "CREATE on database " + rights.Database + ", which making a publication takes",
-			SQL:  fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s;", quoteIdentifier(rights.Database), quoteIdentifier(rights.Role)),
+			What: "CREATE on database " + f.rights.Database + ", which making a publication takes",
+			SQL:  fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s;", quoteIdentifier(f.rights.Database), quoteIdentifier(f.rights.Role)),
 		})
 	}
-	return missing, nil
+	return missing
 }
 
 // alterRole is the statement that gives the session's role an attribute.

@@ -99,7 +99,14 @@ func (s SlotInfo) Holder() string {
 // Refusal says why walstream may not stream from an existing slot, as a
 // *SlotError; nil when it may.
 func (s SlotInfo) Refusal(database string) error {
-	refuse := func(err error, reason, remedy string) error {
+	if refusal := s.refusal(database); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
+func (s SlotInfo) refusal(database string) *SlotError {
+	refuse := func(err error, reason, remedy string) *SlotError {
 		return &SlotError{Slot: s.Name, Reason: reason, Remedy: remedy, Err: err}
 	}
 	const other = "choose another name by --slot"
@@ -168,7 +175,7 @@ func CreateSlot(ctx context.Context, conn *pgx.Conn, name string, failover bool,
 		}
 		query = "SELECT lsn::text FROM pg_create_logical_replication_slot($1, 'pgoutput', false, false, true)"
 	}
-	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET lock_timeout = 0"); err != nil {
+	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET lock_timeout = 0"); err != nil { // NewerSettings lifts the rest
 		return 0, fmt.Errorf("create slot %q: lift the session's limits: %w", name, classify(err))
 	}
 	text, err := createSlot(ctx, conn, query, name, waiting)
@@ -184,6 +191,8 @@ func CreateSlot(ctx context.Context, conn *pgx.Conn, name string, failover bool,
 		return 0, fmt.Errorf("create slot %q: %w", name, ctx.Err())
 	case sqlState(err) == stateInsufficientRights:
 		err = &RightError{What: "the REPLICATION attribute", SQL: alterRole(ctx, conn, "REPLICATION"), Err: err}
+	case sqlState(err) == stateDuplicateObject:
+		err = fmt.Errorf("%w: %w", ErrSlotExists, err)
 	case sqlState(err) == stateConfigLimitExceeded:
 		err = fmt.Errorf("raise max_replication_slots or drop a slot that nobody uses: %w", err)
 	default:

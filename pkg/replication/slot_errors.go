@@ -15,6 +15,8 @@ var (
 	// another kind, plugin or database, temporary, or two-phase. Wrapped by
 	// *SlotError.
 	ErrSlotUnusable = errors.New("slot cannot be used")
+	// ErrSlotExists: somebody else made a slot of that name first.
+	ErrSlotExists = errors.New("slot exists already")
 	// ErrMissingRight: the role lacks a right. Wrapped by *RightError.
 	ErrMissingRight = errors.New("right is missing")
 )

@@ -27,7 +27,23 @@ type TableInfo struct {
 	ColumnList bool
 	// RowFilter: the publication leaves rows out.
 	RowFilter bool
+
+	// Children are the partitions, and tables that inherit, whose rows we would
+	// not get; at most a handful.
+	Children []TableChild
 }
+
+// TableChild is a partition that is not permanent or is a foreign table, or a
+// table that inherits from an ordinary one.
+type TableChild struct {
+	Schema, Name      string
+	Parent            string // quoted
+	Kind, Persistence string
+}
+
+func (c TableChild) String() string { return c.Schema + "." + c.Name }
+
+func (c TableChild) quoted() string { return pgx.Identifier{c.Schema, c.Name}.Sanitize() }
 
 // TableColumn of a table.
 type TableColumn struct {
@@ -89,6 +105,15 @@ LEFT JOIN pg_publication p ON p.pubname = $2
 LEFT JOIN pg_publication_rel pr ON pr.prpubid = p.oid AND pr.prrelid = a.attrelid
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
 
+const childrenQuery = `
+WITH RECURSIVE tree AS (
+  SELECT inhrelid, inhparent FROM pg_inherits WHERE inhparent = $1
+  UNION SELECT i.inhrelid, i.inhparent FROM pg_inherits i JOIN tree ON i.inhparent = tree.inhrelid)
+SELECT n.nspname, c.relname, format('%I.%I', pn.nspname, p.relname), c.relkind::text, c.relpersistence::text
+FROM tree JOIN pg_class c ON c.oid = tree.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_class p ON p.oid = tree.inhparent JOIN pg_namespace pn ON pn.oid = p.relnamespace
+WHERE c.relkind = 'f' OR c.relpersistence <> 'p' OR NOT c.relispartition ORDER BY 1, 2 LIMIT 5`
+
 // LookupTable reads a table, and what a publication says about it; a table or
 // publication that is not there is no error.
 func LookupTable(ctx context.Context, conn *pgx.Conn, schema, name, publication string) (TableInfo, error) {
@@ -111,6 +136,15 @@ func LookupTable(ctx context.Context, conn *pgx.Conn, schema, name, publication 
 	})
 	if err != nil {
 		return TableInfo{}, fmt.Errorf("look up the columns of %s.%s: %w", schema, name, classify(err))
+	}
+	if rows, err = conn.Query(ctx, childrenQuery, t.OID); err == nil {
+		t.Children, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c TableChild, err error) {
+			err = row.Scan(&c.Schema, &c.Name, &c.Parent, &c.Kind, &c.Persistence)
+			return c, err
+		})
+	}
+	if err != nil {
+		return TableInfo{}, fmt.Errorf("look up the partitions of %s.%s: %w", schema, name, classify(err))
 	}
 	return t, nil
 }

@@ -1,0 +1,302 @@
+package cases
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/walstream/walstream/internal/service"
+	"github.com/walstream/walstream/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m).Run()) }
+
+// full reports that cases run at their full length.
+func full() bool { return os.Getenv("WALSTREAM_CASES") == "full" }
+
+// scaled is a duration of a case, a tenth of it unless full.
+func scaled(d time.Duration) time.Duration {
+	if full() {
+		return d
+	}
+	return d / 10
+}
+
+const rigSchema = `
+CREATE TABLE bank_outbox (
+  seq bigserial, id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+  aggregate_type text NOT NULL, aggregate_id text, event_type text NOT NULL,
+  payload jsonb, headers jsonb, created_at timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE TABLE noise (id bigserial PRIMARY KEY, filler text)`
+
+// rig is one case: a database, a topic, and walstream between them.
+type rig struct {
+	t        *testing.T
+	ctx      context.Context
+	dsn      string
+	slot     string
+	pipeline string
+	topic    string
+	brokers  []string
+	db       *pgx.Conn
+	admin    *kadm.Client
+	binary   string
+	walArgs  []string // of walstream, added to the rig's own
+}
+
+// newRig makes database and topic names for a case on the given servers.
+func newRig(t *testing.T, pg *testenv.Postgres, brokers []string) *rig {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	if full() {
+		cancel()
+		ctx, cancel = context.WithTimeout(context.Background(), 30*time.Minute)
+	}
+	t.Cleanup(cancel)
+	name := strings.ToLower(strings.NewReplacer("/", "_", "=", "_", "-", "_").Replace(t.Name()))
+	name = name[:min(len(name), 30)] + fmt.Sprintf("_%d", time.Now().UnixNano()%1e9)
+	r := &rig{
+		t: t, ctx: ctx, dsn: pg.CreateDatabase(t), slot: name + "_slot", pipeline: name,
+		topic: name, brokers: brokers, binary: binary(t),
+	}
+	r.db = r.connect()
+	r.exec(rigSchema)
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	r.check(err)
+	t.Cleanup(client.Close)
+	r.admin = kadm.NewClient(client)
+	return r
+}
+
+// sharedRig is a rig on the shared servers.
+func sharedRig(t *testing.T) *rig {
+	t.Helper()
+	return newRig(t, testenv.SharedPostgres(t, 0), testenv.SharedKafka(t).Brokers)
+}
+
+var builtBinary string
+
+func binary(t *testing.T) string {
+	t.Helper()
+	if builtBinary == "" {
+		dir, err := os.MkdirTemp("", "walstream-cases-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if builtBinary, err = service.Build(context.Background(), dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return builtBinary
+}
+
+func (r *rig) check(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// connect opens a session of the application.
+func (r *rig) connect() *pgx.Conn {
+	r.t.Helper()
+	conn, err := pgx.Connect(r.ctx, r.dsn)
+	r.check(err)
+	r.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func (r *rig) exec(sql string, args ...any) {
+	r.t.Helper()
+	_, err := r.db.Exec(r.ctx, sql, args...)
+	r.check(err)
+}
+
+// put commits n outbox rows in one transaction.
+func (r *rig) put(n int) { r.t.Helper(); r.putOn(r.db, n) }
+
+func (r *rig) putOn(conn *pgx.Conn, n int) {
+	r.t.Helper()
+	_, err := conn.Exec(r.ctx, `INSERT INTO bank_outbox (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'account', 'acc-' || i % 7, 'deposited', jsonb_build_object('i', i) FROM generate_series(1, $1::int) i`, n)
+	r.check(err)
+}
+
+// wal writes n rows of 1 kB to another table, then switches the WAL segment.
+func (r *rig) wal(n int) {
+	r.t.Helper()
+	r.exec(`INSERT INTO noise (filler) SELECT repeat('x', 1000) FROM generate_series(1, $1::int)`, n)
+	r.exec(`SELECT pg_switch_wal()`)
+}
+
+// args of walstream for the rig's table.
+func (r *rig) args() []string {
+	return append([]string{
+		"--slot", r.slot, "--pipeline", r.pipeline, "--postgres", r.dsn, "--kafka-brokers", strings.Join(r.brokers, ","),
+		"--table", "public.bank_outbox", "--topic", r.topic, "--key-column", "aggregate_id", "--value-column", "payload",
+		"--headers-column", "headers", "--id-column", "id", "--create-topics", "--topic-partitions", "3",
+	}, r.walArgs...)
+}
+
+// start runs walstream; it is killed at the end of the test.
+func (r *rig) start(args ...string) *service.Service {
+	r.t.Helper()
+	s, err := service.Start(service.Options{Binary: r.binary, Args: append(r.args(), args...)})
+	r.check(err)
+	r.t.Cleanup(func() {
+		s.Kill()
+		if r.t.Failed() {
+			r.t.Logf("walstream %d said:\n%s", s.PID(), s.Log())
+		}
+	})
+	return s
+}
+
+// stream starts walstream and waits until it streams.
+func (r *rig) stream(args ...string) *service.Service {
+	r.t.Helper()
+	s := r.start(args...)
+	r.check(s.WaitStreaming(r.ctx))
+	return s
+}
+
+// confirmed is the slot's confirmed_flush_lsn, and restart its restart_lsn.
+func (r *rig) confirmed() (confirmed, restart pglogrepl.LSN) {
+	r.t.Helper()
+	var a, b string
+	r.check(r.db.QueryRow(r.ctx, `SELECT confirmed_flush_lsn::text, restart_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.slot).Scan(&a, &b))
+	confirmed, err := pglogrepl.ParseLSN(a)
+	r.check(err)
+	restart, err = pglogrepl.ParseLSN(b)
+	r.check(err)
+	return confirmed, restart
+}
+
+// walEnd is the server's insert position: beyond every commit made so far.
+func (r *rig) walEnd() pglogrepl.LSN {
+	r.t.Helper()
+	var text string
+	r.check(r.db.QueryRow(r.ctx, `SELECT pg_current_wal_flush_lsn()::text`).Scan(&text))
+	lsn, err := pglogrepl.ParseLSN(text)
+	r.check(err)
+	return lsn
+}
+
+// until waits for a condition.
+func (r *rig) until(what string, fits func() bool) {
+	r.t.Helper()
+	for !fits() {
+		select {
+		case <-r.ctx.Done():
+			r.t.Fatalf("waited in vain for: %s", what)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// untilConfirmed waits until everything committed so far is confirmed.
+func (r *rig) untilConfirmed() {
+	r.t.Helper()
+	end := r.walEnd()
+	r.until("the slot to confirm "+end.String(), func() bool {
+		confirmed, _ := r.confirmed()
+		return confirmed >= end
+	})
+}
+
+// published are the records of the topic, in order within each partition.
+func (r *rig) published() []*kgo.Record {
+	r.t.Helper()
+	return readTopic(r.t, r.ctx, r.brokers, r.topic)
+}
+
+func readTopic(t *testing.T, ctx context.Context, brokers []string, topic string) []*kgo.Record {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partitions, left := map[int32]kgo.Offset{}, int64(0)
+	var records []*kgo.Record
+	for _, o := range ends[topic] {
+		if o.Err == nil && o.Offset > 0 {
+			partitions[o.Partition] = kgo.NewOffset().AtStart()
+			left += o.Offset
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: partitions})
+	for left > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(rec *kgo.Record) {
+			records = append(records, rec)
+			left--
+		})
+	}
+	return records
+}
+
+// verify holds the topic against the table: every committed row is there (V1),
+// nothing else is (V2), first appearances stand in commit order per key (V3).
+// It returns how many records are duplicates, for the caller to judge (V4).
+func (r *rig) verify() (duplicates int) {
+	r.t.Helper()
+	rows, err := r.db.Query(r.ctx, `SELECT id::text FROM bank_outbox`)
+	r.check(err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	r.check(err)
+	committed := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		committed[id] = false
+	}
+	lastPosition := map[string]string{} // by key
+	for _, rec := range r.published() {
+		id, position := header(rec, "walstream-event-id"), header(rec, "walstream-position")
+		seen, known := committed[id]
+		switch {
+		case !known:
+			r.t.Errorf("record %s of no committed row", id)
+		case seen:
+			duplicates++
+		default:
+			committed[id] = true
+			if last := lastPosition[string(rec.Key)]; position <= last {
+				r.t.Errorf("key %s: position %s first appears after %s", rec.Key, position, last)
+			}
+			lastPosition[string(rec.Key)] = position
+		}
+	}
+	for id, seen := range committed {
+		if !seen {
+			r.t.Errorf("row %s is not in Kafka", id)
+		}
+	}
+	return duplicates
+}
+
+func header(rec *kgo.Record, key string) string {
+	for _, h := range rec.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}

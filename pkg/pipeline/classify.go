@@ -1,0 +1,81 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+
+	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/decode"
+	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/replication"
+	"github.com/walstream/walstream/pkg/sink"
+)
+
+// Action that an error asks for.
+type Action int
+
+const (
+	// Stop: it needs a person, and says what to do. Unknown errors are Stop.
+	Stop Action = iota
+	// Retry: resume from durable state, the way every start goes.
+	Retry
+	// Wait: another instance is at work; be its standby.
+	Wait
+)
+
+// Class of an error: what to do, and a short reason for metrics.
+type Class struct {
+	Action Action
+	Reason string
+}
+
+// Classify is the one table from error to action. The first line that fits
+// counts.
+func Classify(err error) Class {
+	for _, rule := range rules {
+		if rule.fits(err) {
+			return rule.Class
+		}
+	}
+	return Class{Stop, "unknown"}
+}
+
+var rules = []struct {
+	Class
+	fits func(error) bool
+}{
+	{Class{Wait, "slot-busy"}, is(replication.ErrSlotBusy)},
+	{Class{Wait, "fenced"}, is(sink.ErrFenced)},
+	{Class{Stop, "refused-start"}, as[*checkpoint.Refusal]},
+	{Class{Stop, "other-history"}, is(checkpoint.ErrOtherHistory)},
+	{Class{Stop, "checkpoint-format"}, is(checkpoint.ErrNewerFormat)},
+	{Class{Stop, "slot-lost"}, is(replication.ErrSlotLost)},
+	{Class{Stop, "wal-removed"}, is(replication.ErrWALRemoved)},
+	{Class{Stop, "synchronous-standby"}, is(replication.ErrSynchronousStandby)},
+	{Class{Stop, "slot-unusable"}, is(replication.ErrSlotUnusable)},
+	{Class{Stop, "rights"}, is(replication.ErrMissingRight)},
+	{Class{Stop, "preflight"}, as[*replication.PreflightError]},
+	{Class{Stop, "undecodable"}, as[*decode.Error]},
+	{Class{Retry, "type-changed"}, is(outbox.ErrTextNeeded)},
+	{Class{Stop, "mapping"}, as[*outbox.ColumnError]},
+	{Class{Stop, "bad-row"}, as[*outbox.RowError]},
+	{Class{Stop, "refused-record"}, as[*sink.DeliveryError]},
+	{Class{Stop, "access"}, as[*sink.AccessError]},
+	{Class{Stop, "kafka-setup"}, as[*sink.SetupError]},
+	{Class{Stop, "unacknowledged"}, is(ErrUnacknowledged)},
+	{Class{Retry, "server-stopping"}, is(replication.ErrServerStopping)},
+	{Class{Retry, "silent"}, is(replication.ErrSilent)},
+	{Class{Stop, "authentication"}, is(replication.ErrAuthentication)},
+	{Class{Retry, "postgres"}, replication.Transient},
+	{Class{Retry, "kafka"}, sink.Retriable},
+	{Class{Retry, "timeout"}, is(context.DeadlineExceeded)},
+}
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func as[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}

@@ -1,0 +1,129 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/replication"
+)
+
+// preflight checks what must hold before streaming, and settles what depends on
+// the table: which columns are there, and the stream's format.
+func (r *run) preflight(ctx context.Context) error {
+	conn := r.session.Conn()
+	layouts, err := replication.Layouts(ctx, conn, r.cfg.Publication, r.publication().Tables)
+	if err != nil {
+		return err
+	}
+	mappingErr := r.mapping.Resolve(layouts...)
+	findings := replication.Preflight(ctx, conn, replication.Spec{
+		Slot: r.cfg.Slot, Publication: r.publication(), ApplicationName: r.cfg.Postgres.ApplicationName,
+	})
+	if err := replication.Refused(findings); err != nil {
+		return err
+	}
+	if mappingErr != nil {
+		return &replication.PreflightError{Findings: []replication.Finding{{
+			Name: "mapping", Status: replication.StatusFail, Detail: mappingErr.Error(),
+		}}}
+	}
+	for _, f := range findings {
+		if f.Status == replication.StatusWarn {
+			r.warnOnce(f)
+		}
+	}
+	r.binary = r.mapping.BinaryOK()
+	return nil
+}
+
+// warnOnce says a thing worth knowing once in the life of the process.
+func (s *Supervisor) warnOnce(f replication.Finding) {
+	if line := f.Name + f.Detail; !s.warned[line] {
+		s.warned[line] = true
+		s.log.Warn().Str("check", f.Name).Str("remedy", f.Remedy).Msg(f.Detail)
+	}
+}
+
+// publication is the one walstream wants.
+func (r *run) publication() replication.PublicationSpec {
+	spec := replication.PublicationSpec{Name: r.cfg.Publication}
+	for _, need := range r.mapping.Tables() {
+		spec.Tables = append(spec.Tables, replication.PublishedTable(need))
+	}
+	return spec
+}
+
+// slot reads the slot as Compare wants it. One that is not ours to stream from is
+// an error.
+func (r *run) slot(ctx context.Context) (checkpoint.Slot, error) {
+	info, err := replication.LookupSlot(ctx, r.session.Conn(), r.cfg.Slot)
+	if err != nil || !info.Exists {
+		return checkpoint.Slot{}, err
+	}
+	slot := checkpoint.Slot{Exists: true, Confirmed: info.ConfirmedFlush}
+	err = info.Refusal(r.identity.Database)
+	if errors.Is(err, replication.ErrSlotLost) {
+		slot.Invalidated = "wal_status " + info.WALStatus // Compare knows how large the gap is
+		if info.InvalidationReason != "" {
+			slot.Invalidated += ", " + info.InvalidationReason
+		}
+		return slot, nil
+	}
+	return slot, err
+}
+
+// server is the server as Compare wants it, seen from the record's timeline.
+func (r *run) server(record checkpoint.Record) checkpoint.Server {
+	s := checkpoint.Server{
+		SystemID: r.identity.SystemID, Timeline: r.identity.Timeline,
+		Database: r.identity.Database, Flushed: r.identity.Flushed,
+	}
+	if record.Timeline != s.Timeline {
+		left, known := r.identity.Left[record.Timeline]
+		s.SwitchPoint, s.SwitchUnknown = left, !known
+	}
+	return s
+}
+
+func (r *run) compare(record checkpoint.Record, found bool, slot checkpoint.Slot) (checkpoint.Decision, error) {
+	decision, err := checkpoint.Compare(pointer(record, found), slot, r.server(record), r.cfg.Slot, r.cfg.Accept)
+	if err != nil {
+		return decision, fmt.Errorf("pipeline %q: %w", r.cfg.Pipeline, err)
+	}
+	return decision, nil
+}
+
+func pointer(record checkpoint.Record, found bool) *checkpoint.Record {
+	if !found {
+		return nil
+	}
+	return &record
+}
+
+// standBy waits until the slot is free, with the ordinary session only: neither
+// a walsender nor Kafka is kept busy. It returns the reason it waited for, and
+// the order of a start begins anew.
+func (r *run) standBy(ctx context.Context, busy error) error {
+	r.conn.Close()
+	r.kafka.Close()
+	r.conn, r.kafka = nil, nil
+	for {
+		info, err := replication.LookupSlot(ctx, r.session.Conn(), r.cfg.Slot)
+		if err != nil {
+			return err
+		}
+		if !info.Active {
+			return busy
+		}
+		held := fmt.Sprintf("slot %q is held by %s", r.cfg.Slot, info.Holder())
+		if p := r.Progress(); p.State != Standby || p.Reason != held {
+			r.log.Info().Str("holder", held).Msg("standing by: will take over when the slot is free")
+		}
+		r.board.state(Standby, held)
+		if err := r.session.Listen(ctx, jitter(maxStandby)); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/replication"
+	"github.com/walstream/walstream/pkg/sink"
+)
+
+// Config of a pipeline. Everything is set; defaults are the command's.
+type Config struct {
+	Pipeline    string
+	Slot        string
+	Publication string
+	Version     string
+	Postgres    replication.Options
+	Kafka       sink.Config
+	Mapping     []outbox.MappingConfig
+	Accept      checkpoint.Accept
+	Limits      checkpoint.Limits
+
+	StatusInterval time.Duration
+	ShutdownGrace  time.Duration
+	Logger         zerolog.Logger
+	// Observe is told how long each published edge took from commit to
+	// acknowledgement. May be nil.
+	Observe func(commitToAck time.Duration)
+}
+
+// Supervisor runs a pipeline. There is one way to start, the order in attempt;
+// every error that is not a clean stop tears everything down and goes through it
+// again, so recovery has no code of its own.
+type Supervisor struct {
+	cfg      Config
+	log      zerolog.Logger
+	board    board
+	counters Counters
+	warned   map[string]bool
+}
+
+// NewSupervisor returns a supervisor that has not started.
+func NewSupervisor(cfg Config) *Supervisor {
+	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}}
+	now := time.Now()
+	s.board.current.Store(&Progress{At: now, Since: now, State: Connecting, Restarts: map[string]uint64{}})
+	return s
+}
+
+// Progress is the newest picture of the pipeline.
+func (s *Supervisor) Progress() *Progress { return s.board.load() }
+
+// Pauses between attempts, before jitter.
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = 30 * time.Second // failing
+	maxStandby = time.Second      // waiting for a slot
+	// healthyAfter is how long a run must have streamed for the next pause to
+	// begin small again.
+	healthyAfter = 10 * time.Second
+)
+
+// Run keeps the pipeline going until ctx ends, or until an error needs a person.
+func (s *Supervisor) Run(ctx context.Context) error {
+	pause := firstPause
+	for {
+		err := s.attempt(ctx)
+		if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+			s.board.state(Stopped, "")
+			return nil
+		}
+		class := Classify(err)
+		if ctx.Err() != nil || class.Action == Stop {
+			s.board.state(Refused, err.Error())
+			return err
+		}
+		limit := maxPause
+		if class.Action == Wait {
+			limit = maxStandby
+		}
+		if p := s.Progress(); p.State == Streaming && time.Since(p.Since) > healthyAfter {
+			pause = firstPause
+		}
+		s.note(class, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(jitter(pause)):
+		}
+		pause = min(2*pause, limit)
+	}
+}
+
+// note makes the reason of the pause known, once for as long as it stays.
+func (s *Supervisor) note(class Class, err error) {
+	state := Waiting
+	if class.Action == Wait {
+		state = Standby
+	}
+	if p := s.Progress(); p.State != state || p.Reason != err.Error() {
+		s.log.Warn().Err(err).Str("reason", class.Reason).Msg("will start again")
+	}
+	s.board.update(func(p *Progress) {
+		p.Restarts = maps.Clone(p.Restarts)
+		p.Restarts[class.Reason]++
+	})
+	s.board.state(state, err.Error())
+}
+
+// jitter spreads pauses, so that instances do not come all at once.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
+
+// attempt is the order of every start (design section 5), then the stream.
+//
+//  1. Read slot and checkpoint; stop on another server, before anybody is disturbed.
+//  2. Take the slot. It is the lock: nobody writes to or fences in Kafka without it.
+//  3. Fence: what a dead instance left open ends.
+//  4. Read the checkpoint again: this one counts.
+//  5. Compare; only then take frames.
+func (s *Supervisor) attempt(ctx context.Context) (err error) {
+	run := &run{Supervisor: s}
+	defer run.close()
+	if err := run.connect(ctx); err != nil {
+		return err
+	}
+	if err := run.look(ctx); err != nil { // 1
+		return err
+	}
+	if err := run.take(ctx); err != nil { // 2
+		if errors.Is(err, replication.ErrSlotBusy) {
+			return run.standBy(ctx, err)
+		}
+		return err
+	}
+	core, err := run.claim(ctx) // 3, 4, 5
+	if err != nil {
+		return err
+	}
+	return run.stream(ctx, core)
+}
+
+func (s *Supervisor) record(id replication.Identity) checkpoint.Record {
+	return checkpoint.Record{
+		Pipeline: s.cfg.Pipeline, SystemID: id.SystemID, Timeline: id.Timeline, Database: id.Database,
+		Slot: s.cfg.Slot, Publication: s.cfg.Publication, Delivery: "at-least-once", Version: s.cfg.Version,
+	}
+}

@@ -1,0 +1,99 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Conditions the start order decides by.
+var (
+	// ErrSlotBusy: another walsender holds the slot. Wait for it.
+	ErrSlotBusy = errors.New("slot is in use")
+	// ErrServerStopping: the server shuts down or is not up yet.
+	ErrServerStopping = errors.New("server is stopping or starting")
+	// ErrSynchronousStandby: the server treats us as a synchronous standby, so
+	// commits of the application would wait for Kafka.
+	ErrSynchronousStandby = errors.New("walstream's session matches synchronous_standby_names")
+	// ErrStreamEnded: the server ended the stream or the connection broke.
+	ErrStreamEnded = errors.New("replication stream ended")
+	// ErrSilent: the server has sent nothing for too long, and its walsender is
+	// gone or cannot be asked about.
+	ErrSilent = errors.New("replication connection is silent")
+	// ErrReplayFromEarlier: the server no longer has the WAL or row versions.
+	ErrWALRemoved = errors.New("the WAL the slot needs is gone")
+	// ErrAuthentication: the server refused the login.
+	ErrAuthentication = errors.New("PostgreSQL refused the login")
+)
+
+// SQLSTATEs that decide something.
+// https://www.postgresql.org/docs/current/errcodes-appendix.html
+const (
+	stateObjectInUse          = "55006"
+	stateNotInPrerequisite    = "55000"
+	stateUndefinedObject      = "42704"
+	stateUndefinedFile        = "58P01"
+	stateAdminShutdown        = "57P01"
+	stateCrashShutdown        = "57P02"
+	stateCannotConnectNow     = "57P03"
+	stateTooManyConnections   = "53300"
+	stateConfigLimitExceeded  = "53400"
+	stateInsufficientRights   = "42501"
+	stateInvalidPassword      = "28P01"
+	stateInvalidAuthorization = "28000"
+	stateUndefinedDatabase    = "3D000"
+)
+
+// classify puts the sentinel for a PostgreSQL error in front of it.
+func classify(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case stateObjectInUse:
+		return fmt.Errorf("%w: %w", ErrSlotBusy, err)
+	case stateAdminShutdown, stateCrashShutdown, stateCannotConnectNow:
+		return fmt.Errorf("%w: %w", ErrServerStopping, err)
+	case stateInvalidPassword, stateInvalidAuthorization, stateUndefinedDatabase:
+		return fmt.Errorf("%w: %w", ErrAuthentication, err)
+	case stateUndefinedFile:
+		return fmt.Errorf("%w: %w", ErrWALRemoved, err)
+	case stateNotInPrerequisite:
+		if strings.Contains(pg.Message, "no longer") || strings.Contains(pg.Message, "can no longer") {
+			return fmt.Errorf("%w: %w", ErrWALRemoved, err)
+		}
+	}
+	return err
+}
+
+// Transient reports an error that another attempt may not meet again: the
+// network, a server that restarts, or one that is full.
+func Transient(err error) bool {
+	if errors.Is(err, ErrServerStopping) || errors.Is(err, ErrStreamEnded) || errors.Is(err, ErrSilent) {
+		return true
+	}
+	if errors.Is(err, ErrAuthentication) {
+		return false
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		// 08 connection, 40 rollback, 53 resources, 57 operator intervention, 58 system
+		switch pg.Code[:2] {
+		case "08", "40", "53", "57":
+			return true
+		}
+		return pg.Code == "55P03" || pg.Code == "XX000" || pg.Code == "25006"
+	}
+	var netErr net.Error
+	var opErr *net.OpError
+	var connectErr *pgconn.ConnectError
+	return errors.As(err, &netErr) || errors.As(err, &opErr) || errors.As(err, &connectErr) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) || pgconn.SafeToRetry(err)
+}

@@ -1,0 +1,214 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Status of a finding.
+type Status string
+
+// What a finding means: fine; worth knowing; walstream will not start.
+const (
+	StatusOK   Status = "ok"
+	StatusWarn Status = "warn"
+	StatusFail Status = "fail"
+)
+
+// Finding is one thing that Preflight looked at.
+type Finding struct {
+	Name   string // what was looked at, e.g. "wal_level" or "table public.outbox"
+	Status Status
+	Detail string
+	Remedy string // SQL or a command that mends it; empty when fine
+	Err    error  // ErrMissingRight, ErrSlotLost, ErrSlotUnusable, what went wrong, or nil
+}
+
+// Spec is what walstream needs of the server.
+type Spec struct {
+	Slot            string
+	Failover        bool // the slot is to be, or to be made, a failover slot
+	Publication     PublicationSpec
+	ApplicationName string // of the replication connection
+}
+
+// Preflight looks at everything that setting up and streaming need, and says of
+// each thing how it stands. It changes nothing and locks nothing.
+func Preflight(ctx context.Context, conn *pgx.Conn, spec Spec) []Finding {
+	f, err := readFacts(ctx, conn, spec)
+	if err != nil {
+		return []Finding{{Name: "server", Status: StatusFail, Detail: err.Error(), Err: err,
+			Remedy: "see that the server answers queries, then try again"}}
+	}
+	return f.judge(spec)
+}
+
+// PreflightError is a server, role, table, publication or slot that walstream
+// will not start with.
+type PreflightError struct {
+	Findings []Finding // the failed ones
+}
+
+// Refused returns the failed findings as a *PreflightError, nil when there are
+// none.
+func Refused(findings []Finding) error {
+	failed := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != StatusFail })
+	if len(failed) == 0 {
+		return nil
+	}
+	return &PreflightError{Findings: failed}
+}
+
+func (e *PreflightError) Error() string {
+	lines := make([]string, len(e.Findings))
+	for i, f := range e.Findings {
+		lines[i] = f.Name + ": " + f.Detail
+		if f.Remedy != "" {
+			lines[i] += "; remedy: " + f.Remedy
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap lets errors.Is find the sentinels of the findings.
+func (e *PreflightError) Unwrap() []error {
+	var errs []error
+	for _, f := range e.Findings {
+		if f.Err != nil {
+			errs = append(errs, f.Err)
+		}
+	}
+	return errs
+}
+
+// facts are what the server says, read at once so that judging them is pure.
+type facts struct {
+	version             int
+	inRecovery, fsync   bool
+	walLevel, encoding  string
+	syncNames           string
+	maxSlots, slots     int
+	maxSenders, senders int
+	walSenderTimeout    int // milliseconds
+	maxSlotWAL          int // MB, -1: no limit
+	idleSlotTimeout     int // 18+; 0: none
+	rights              Rights
+	publication         PublicationInfo
+	otherTables         []string // carried by the publication besides ours
+	tables              []TableInfo
+	slot                SlotInfo
+}
+
+const factsQuery = `
+SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('fsync')::bool,
+       current_setting('wal_level'), current_setting('server_encoding'), current_setting('synchronous_standby_names'),
+       current_setting('max_replication_slots')::int, (SELECT count(*)::int FROM pg_replication_slots),
+       current_setting('max_wal_senders')::int, (SELECT count(*)::int FROM pg_stat_replication),
+       (SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'),
+       (SELECT setting::int FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+       coalesce((SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout'), 0)`
+
+const otherTablesQuery = `
+SELECT name FROM (
+  SELECT format('table %s.%s', n.nspname, c.relname) AS name
+  FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = $1 AND NOT c.oid = ANY ($2::oid[])
+  UNION ALL
+  SELECT format('all tables of schema %s', n.nspname)
+  FROM pg_publication_namespace r JOIN pg_namespace n ON n.oid = r.pnnspid
+  JOIN pg_publication p ON p.oid = r.pnpubid WHERE p.pubname = $1) carried
+ORDER BY name LIMIT 10`
+
+func readFacts(ctx context.Context, conn *pgx.Conn, spec Spec) (f facts, err error) {
+	err = conn.QueryRow(ctx, factsQuery).Scan(&f.version, &f.inRecovery, &f.fsync, &f.walLevel, &f.encoding, &f.syncNames,
+		&f.maxSlots, &f.slots, &f.maxSenders, &f.senders, &f.walSenderTimeout, &f.maxSlotWAL, &f.idleSlotTimeout)
+	if err != nil {
+		return f, fmt.Errorf("read the server's settings: %w", classify(err))
+	}
+	if f.rights, err = LookupRights(ctx, conn); err != nil {
+		return f, err
+	}
+	if f.publication, err = LookupPublication(ctx, conn, spec.Publication.Name); err != nil {
+		return f, err
+	}
+	var oids []uint32
+	for _, named := range spec.Publication.Tables {
+		t, err := LookupTable(ctx, conn, named.Schema, named.Name, spec.Publication.Name)
+		if err != nil {
+			return f, err
+		}
+		f.tables = append(f.tables, t)
+		oids = append(oids, t.OID)
+	}
+	rows, err := conn.Query(ctx, otherTablesQuery, spec.Publication.Name, oids)
+	if err == nil {
+		f.otherTables, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return f, fmt.Errorf("look up what publication %q carries: %w", spec.Publication.Name, classify(err))
+	}
+	f.slot, err = LookupSlot(ctx, conn, spec.Slot)
+	return f, err
+}
+
+// judge goes from the server to the slot, in the order a person would mend it.
+func (f *facts) judge(spec Spec) []Finding {
+	var found []Finding
+	found = append(found, f.judgeServer()...)
+	found = append(found, f.judgeStandby(spec.ApplicationName))
+	found = append(found, f.judgeRights()...)
+	for i := range f.tables {
+		found = append(found, f.judgeTable(&f.tables[i], spec.Publication.Tables[i])...)
+	}
+	found = append(found, f.judgePublication(spec)...)
+	found = append(found, f.judgeSlot(spec)...)
+	return found
+}
+
+func ok(name, detail string) Finding {
+	return Finding{Name: name, Status: StatusOK, Detail: detail}
+}
+
+func warn(name, detail, remedy string) Finding {
+	return Finding{Name: name, Status: StatusWarn, Detail: detail, Remedy: remedy}
+}
+
+func fail(name, detail, remedy string) Finding {
+	return Finding{Name: name, Status: StatusFail, Detail: detail, Remedy: remedy}
+}
+
+func failRight(name string, right *RightError) Finding {
+	return Finding{Name: name, Status: StatusFail, Detail: "the role lacks " + right.What, Remedy: right.SQL, Err: ErrMissingRight}
+}
+
+// CheckTables looks again at what may change under a running stream: a table
+// that is gone, or one whose rows no longer reach the WAL. It returns failed
+// findings only.
+func CheckTables(ctx context.Context, conn *pgx.Conn, publication PublicationSpec) ([]Finding, error) {
+	var f facts
+	var err error
+	if f.version, err = ServerVersion(ctx, conn); err != nil {
+		return nil, err
+	}
+	if f.publication, err = LookupPublication(ctx, conn, publication.Name); err != nil {
+		return nil, err
+	}
+	var found []Finding
+	for _, named := range publication.Tables {
+		t, err := LookupTable(ctx, conn, named.Schema, named.Name, publication.Name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, f.judgeTable(&t, named)...)
+	}
+	var refused *PreflightError
+	if errors.As(Refused(found), &refused) {
+		return refused.Findings, nil
+	}
+	return nil, nil
+}

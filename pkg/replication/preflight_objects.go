@@ -1,0 +1,202 @@
+package replication
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// judgeTable: its rows must reach the WAL, under its name, with the columns that
+// are mapped.
+func (f *facts) judgeTable(t *TableInfo, need PublishedTable) []Finding {
+	name := "table " + need.String()
+	if !t.Exists {
+		return []Finding{fail(name, fmt.Sprintf("it is not in database %s", f.rights.Database),
+			"create it (sql/publication.sql), or name another by --table")}
+	}
+	var found []Finding
+	bad := func(detail, remedy string) { found = append(found, fail(name, detail, remedy)) }
+	switch t.Kind {
+	case "r", "p":
+	default:
+		bad("it is a "+kindName(t.Kind)+": only the rows of ordinary and partitioned tables reach the WAL", "name the table beneath it by --table")
+	}
+	switch {
+	case t.Persistence == "t":
+		bad("it is temporary: its rows never reach the WAL", "name another by --table")
+	case t.Persistence == "u":
+		bad("it is unlogged: its rows never reach the WAL", fmt.Sprintf("ALTER TABLE %s SET LOGGED;", need.quoted()))
+	}
+	for _, child := range t.Children {
+		detail, remedy := child.problem()
+		bad(detail, remedy)
+	}
+	for _, column := range need.Columns {
+		i := slices.IndexFunc(t.Columns, func(c TableColumn) bool { return c.Name == column })
+		switch {
+		case i < 0:
+			bad(fmt.Sprintf("it has no column %q, which is mapped", column), "add the column, or name another by the setting that maps it")
+		case t.Columns[i].Generated == "v":
+			bad(fmt.Sprintf("column %q is a virtual generated column, which never reaches the stream", column),
+				"make it an ordinary column, or map another")
+		case t.Columns[i].Generated != "" && f.version < 180000:
+			bad(fmt.Sprintf("column %q is a generated column, which reaches the stream from PostgreSQL 18 on", column),
+				"make it an ordinary column, or map another")
+		}
+	}
+	if len(found) == 0 {
+		found = append(found, ok(name, fmt.Sprintf("%s, mapped: %s", kindName(t.Kind), strings.Join(need.Columns, ", "))))
+	}
+	return found
+}
+
+func kindName(kind string) string {
+	switch kind {
+	case "r":
+		return "ordinary table"
+	case "p":
+		return "partitioned table"
+	case "v":
+		return "view"
+	case "m":
+		return "materialized view"
+	case "f":
+		return "foreign table"
+	}
+	return "relation of kind " + kind
+}
+
+// problem of a partition, or of a table that inherits.
+func (c TableChild) problem() (detail, remedy string) {
+	switch {
+	case c.Kind == "f":
+		return fmt.Sprintf("its partition %s is a foreign table: rows written to it never reach the WAL", c),
+			fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s;", c.Parent, c.quoted())
+	case c.Persistence != "p":
+		return fmt.Sprintf("%s, a part of it, is unlogged: rows written to it never reach the WAL", c),
+			fmt.Sprintf("ALTER TABLE %s SET LOGGED;", c.quoted())
+	}
+	return fmt.Sprintf("table %s inherits from it: its rows would arrive under their own table's name and be passed over", c),
+		"list the inheriting tables as outboxes of their own in the file, or use partitions"
+}
+
+func (f *facts) judgePublication(spec Spec) []Finding {
+	p, want := f.publication, spec.Publication
+	name := "publication " + want.Name
+	if !p.Exists {
+		return f.judgeMissingPublication(name, spec)
+	}
+	var found []Finding
+	alter := "ALTER PUBLICATION " + quoteIdentifier(want.Name) + " "
+	if !p.Insert {
+		found = append(found, fail(name, "it does not publish inserts", alter+"SET (publish = 'insert');"))
+	} else if p.Update || p.Delete || p.Truncate {
+		found = append(found, warn(name, "it publishes more than inserts: updates, deletes and truncates are sent to walstream, which drops them",
+			alter+"SET (publish = 'insert');"))
+	}
+	if p.AllTables {
+		found = append(found, warn(name, "it is for all tables: every change of the database is decoded and sent, and dropped by walstream",
+			"DROP PUBLICATION "+quoteIdentifier(want.Name)+"; "+want.SQL()+"; -- while walstream is stopped and has read everything"))
+	} else if len(f.otherTables) > 0 {
+		found = append(found, warn(name, "it carries more than the outbox, which walstream drops: "+strings.Join(f.otherTables, ", "),
+			alter+"DROP TABLE ...; or DROP TABLES IN SCHEMA ...;"))
+	}
+	for i := range f.tables {
+		if f.tables[i].Exists {
+			found = append(found, f.judgePublished(name, &f.tables[i], want.Tables[i], alter)...)
+		}
+	}
+	if Refused(found) == nil {
+		found = append([]Finding{ok(name, "it carries the inserts of what is mapped")}, found...)
+	}
+	return found
+}
+
+// judgeMissingPublication: we make it at the first start, and only then.
+func (f *facts) judgeMissingPublication(name string, spec Spec) []Finding {
+	if f.slot.Exists {
+		return []Finding{fail(name, fmt.Sprintf(
+			"it is not there, but slot %s is: what was written since the slot was made is decoded without the publication, which fails or passes rows over", spec.Slot),
+			fmt.Sprintf("if nothing of the slot is needed: SELECT pg_drop_replication_slot(%s); and start walstream, which makes both", quoteLiteral(spec.Slot)))}
+	}
+	var found []Finding
+	for _, right := range f.missingPublicationRights(spec.Publication) {
+		found = append(found, failRight(name, &right))
+	}
+	if len(found) == 0 {
+		found = append(found, ok(name, "not there yet: walstream makes it at its first start"))
+	}
+	return found
+}
+
+// judgePublished: what the publication says about one table.
+func (f *facts) judgePublished(name string, t *TableInfo, need PublishedTable, alter string) (found []Finding) {
+	asWanted := need.quoted() + " (" + quoteAll(need.Columns) + ")"
+	bad := func(detail, remedy string) { found = append(found, fail(name, detail, remedy)) }
+	if !t.Published {
+		bad(fmt.Sprintf("it does not carry table %s", need), alter+"ADD TABLE "+asWanted+";")
+		return found
+	}
+	// In one transaction: rows written between the two would be passed over.
+	replace := "BEGIN; " + alter + "DROP TABLE " + need.quoted() + "; " + alter + "ADD TABLE " + asWanted + "; COMMIT;"
+	if t.RowFilter {
+		bad(fmt.Sprintf("it leaves rows of %s out: its filter would lose events", need), replace)
+	}
+	if t.Kind == "p" && !f.publication.ViaRoot {
+		bad(fmt.Sprintf("the rows of %s would arrive under the names of its partitions", need), alter+"SET (publish_via_partition_root = true);")
+	}
+	var missing []string
+	for _, c := range t.Columns {
+		if slices.Contains(need.Columns, c.Name) && !t.Carries(c, f.publication, f.version) {
+			missing = append(missing, c.Name)
+		}
+	}
+	if len(missing) > 0 {
+		bad(fmt.Sprintf("of %s it does not carry what is mapped: %s", need, strings.Join(missing, ", ")), replace)
+	}
+	if t.ColumnList {
+		var idle []string
+		for _, c := range t.Columns {
+			if c.Listed && !slices.Contains(need.Columns, c.Name) {
+				idle = append(idle, c.Name)
+			}
+		}
+		if len(idle) > 0 {
+			found = append(found, warn(name, fmt.Sprintf("of %s it carries columns that nothing maps (a mapped one that was renamed?): %s",
+				need, strings.Join(idle, ", ")), replace))
+		}
+	}
+	return found
+}
+
+func (f *facts) judgeSlot(spec Spec) []Finding {
+	name := "slot " + spec.Slot
+	s := f.slot
+	if spec.Failover && f.version < 170000 {
+		return []Finding{fail(name, "failover slots need PostgreSQL 17 or newer", "leave --slot-failover off")}
+	}
+	if !s.Exists {
+		return []Finding{ok(name, "not there yet: walstream makes it at its first start, which waits for every open writing transaction")}
+	}
+	if err := s.refusal(f.rights.Database); err != nil {
+		return []Finding{{Name: name, Status: StatusFail, Detail: err.Reason, Remedy: err.Remedy, Err: err}}
+	}
+	var found []Finding
+	if s.WALStatus == "unreserved" {
+		found = append(found, warn(name, "it is so far behind that the next checkpoint of the server may give it up",
+			"let walstream catch up now, or raise max_slot_wal_keep_size"))
+	}
+	if spec.Failover && !s.Failover {
+		found = append(found, warn(name, "it is no failover slot: it would not be on the standby after a failover",
+			fmt.Sprintf("ALTER_REPLICATION_SLOT %s (FAILOVER true); -- on a replication connection, while walstream is stopped", quoteIdentifier(spec.Slot))))
+	}
+	switch {
+	case s.Active && s.ApplicationName == spec.ApplicationName:
+		found = append(found, ok(name, "in use by another instance of this pipeline: "+s.Holder()))
+	case s.Active:
+		found = append(found, warn(name, "in use by "+s.Holder()+": walstream waits until it is free", ""))
+	default:
+		found = append(found, ok(name, fmt.Sprintf("free, confirmed up to %s", s.ConfirmedFlush)))
+	}
+	return found
+}
