@@ -21,7 +21,6 @@ type row struct {
 	position decode.Position
 	rowID    string
 	size     int
-	wanted   int32 // partition asked for, or -1; the client overwrites the record's
 }
 
 func (r *row) Deadline() (time.Time, bool) { return r.shared.Deadline() }
@@ -51,7 +50,7 @@ func (a *arena) row(ctx context.Context, e *outbox.Event, topic string, t checkp
 	r := &a.rows[0]
 	a.rows = a.rows[1:]
 	*r = row{
-		shared: ctx, ticket: t, position: e.Position, rowID: e.RowID, size: recordSize(e), wanted: e.Partition,
+		shared: ctx, ticket: t, position: e.Position, rowID: e.RowID, size: recordSize(e),
 		record: kgo.Record{
 			Topic: topic, Partition: e.Partition, Timestamp: e.Timestamp,
 			Key: a.copy(e.Key), Value: a.copy(e.Value), Headers: a.copyHeaders(e.Headers),

@@ -15,12 +15,15 @@ import (
 func (k *Kafka) ensureCheckpointTopic(ctx context.Context) error {
 	topic := k.cfg.checkpointTopic()
 	const doing = "prepare the checkpoint topic"
-	found, err := k.lookUp(ctx, topic)
+	found, err := k.lookUpOne(ctx, topic)
 	if err != nil {
 		return k.explain(err, doing, rightDescribe, topicResource(topic))
 	}
-	if found[topic] == nil {
+	if found == nil {
 		return k.explain(k.createCheckpointTopic(ctx, topic), doing, rightCreate, topicResource(topic))
+	}
+	if n := len(found.Partitions); n != 1 {
+		return errPartitions(topic, n)
 	}
 	values, denied, err := k.configs(ctx, []string{topic}, settingCleanup)
 	if err == nil {
@@ -84,7 +87,8 @@ type committer struct {
 	wake  chan struct{} // one slot
 
 	mu   sync.Mutex
-	next checkpoint.Edge
+	next checkpoint.Edge // newest offered
+	done checkpoint.Edge // newest durable
 }
 
 func newCommitter(box *Mailbox, write func(context.Context, checkpoint.Edge) error) *committer {
@@ -104,9 +108,15 @@ func (c *committer) offer(edge checkpoint.Edge) {
 	}
 }
 
+// idle reports that nothing waits and nothing is under way.
+func (c *committer) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.next.Covered <= c.done.Covered
+}
+
 // run writes until the context ends or a write fails; a failure is final.
 func (c *committer) run(ctx context.Context) {
-	var done checkpoint.Edge
 	var started time.Time
 	for {
 		select {
@@ -118,7 +128,7 @@ func (c *committer) run(ctx context.Context) {
 			return
 		}
 		c.mu.Lock()
-		edge := c.next
+		edge, done := c.next, c.done
 		c.mu.Unlock()
 		if edge.Covered <= done.Covered {
 			continue
@@ -128,7 +138,9 @@ func (c *committer) run(ctx context.Context) {
 			c.box.PutErr(err)
 			return
 		}
-		done = edge
+		c.mu.Lock()
+		c.done = edge
+		c.mu.Unlock()
 		c.box.PutDurable(edge)
 	}
 }

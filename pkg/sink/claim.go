@@ -22,6 +22,7 @@ type Claim struct {
 	lane   [lanes]*kgo.Client
 	limits *sync.Map // topic -> int32: the batch limits given to the clients
 	closed sync.Once
+	broken error // of the first checkpoint that failed: nothing is written after it
 }
 
 // Claim makes the checkpoint topic when it is missing, then takes lane 0, then
@@ -73,7 +74,12 @@ func (c *Claim) Load(ctx context.Context) (checkpoint.Record, bool, error) {
 var _ checkpoint.Store = (*Claim)(nil)
 
 // Write makes one checkpoint durable, in a transaction of its own on lane 0.
+// After an error the Claim writes no more: what became of the transaction is for
+// the start order to find out. Not for concurrent use.
 func (c *Claim) Write(ctx context.Context, record checkpoint.Record) error {
+	if c.broken != nil {
+		return c.broken
+	}
 	record.Version = c.k.cfg.Version
 	value, err := record.Encode()
 	if err != nil {
@@ -82,18 +88,27 @@ func (c *Claim) Write(ctx context.Context, record checkpoint.Record) error {
 	if err := commitAlone(ctx, c.lane[0], &kgo.Record{
 		Topic: c.k.cfg.checkpointTopic(), Partition: 0, Key: []byte(c.k.cfg.Pipeline), Value: value,
 	}); err != nil {
-		return c.k.checkpointError(err)
+		c.broken = c.k.checkpointError(err)
 	}
-	return nil
+	return c.broken
 }
 
-// commitAlone is one transaction with one record.
+// commitAlone is one transaction with one record. It returns when the context
+// ends, which leaves the transaction to the client's Close: the client itself
+// would wait for the answer to a request under way.
 func commitAlone(ctx context.Context, lane *kgo.Client, record *kgo.Record) error {
 	if err := lane.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	if err := lane.ProduceSync(ctx, record).FirstErr(); err != nil {
-		return fmt.Errorf("produce: %w", err)
+	answer := make(chan error, 1)
+	lane.Produce(ctx, record, func(_ *kgo.Record, err error) { answer <- err })
+	select {
+	case err := <-answer:
+		if err != nil {
+			return fmt.Errorf("produce: %w", err)
+		}
+	case <-ctx.Done():
+		return fmt.Errorf("produce: %w", ctx.Err())
 	}
 	if err := lane.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return fmt.Errorf("commit: %w", err)

@@ -82,6 +82,8 @@ const (
 	rightCreate   = "Create"
 	rightDescribe = "Describe"
 	rightConfigs  = "DescribeConfigs"
+
+	rightIdempotent = "IdempotentWrite" // before Kafka 3.0
 )
 
 // Retriable reports whether going through the start order again, after a pause,
@@ -131,8 +133,7 @@ func isAccess(err error) bool {
 }
 
 func isFenced(err error) bool {
-	return errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced) ||
-		errors.Is(err, kerr.InvalidProducerIDMapping)
+	return errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.ProducerFenced)
 }
 
 func isUnknownTopic(err error) bool {

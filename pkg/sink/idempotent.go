@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -34,18 +35,29 @@ type Idempotent struct {
 
 	committer *committer
 	lookout   *lookout
-	arena     arena
-	topics    map[string]*topic
 	promise   func(*kgo.Record, error)
+	failed    atomic.Int64 // promises that ended in an error
+
+	// Below: the loop's own.
+	arena  arena
+	topics map[string]*topic
+	// waiting rows: the first one's topic is still being looked up. Those behind
+	// wait too, whatever their topic: should it be refused, they must not have
+	// been published. Their number is bounded by the ledger's window.
+	waiting []*row
+	refused *row // at which Submit stopped, before sending it
+	sent    int64
+	acked   int64
+	quiet   bool // stopped, and every record sent is answered
 }
 
-// topic as the loop sees it. Rows wait until it has been looked up; how many is
-// bounded by the ledger's window.
+// topic as the loop sees it.
 type topic struct {
-	name    string
-	known   bool
-	limit   int // max.message.bytes
-	waiting []*row
+	name       string
+	known      bool
+	limit      int   // max.message.bytes
+	partitions int   // when it was looked up; they only grow
+	err        error // why no row may go there
 }
 
 // NewIdempotent starts a sink whose checkpoints are base moved to the edge. Only
@@ -72,34 +84,49 @@ func (c *Claim) NewIdempotent(base checkpoint.Record) *Idempotent {
 
 // Submit sends one row on its way.
 func (i *Idempotent) Submit(e *outbox.Event, t checkpoint.Ticket) {
-	if i.records.Err() != nil {
-		return // failed: the position is held before a row already
+	if i.stopped() {
+		return // the position is held before an earlier row
 	}
 	tp, ok := i.topics[e.Topic]
 	if !ok {
-		tp = &topic{name: e.Topic}
-		i.topics[e.Topic] = tp
-		if err := checkTopicName(e.Topic); err != nil {
-			i.refuse(i.arena.row(i.records, e, tp.name, t), err)
-			return
-		}
-		i.lookout.ask(tp.name)
+		tp = i.meet(e.Topic)
 	}
 	r := i.arena.row(i.records, e, tp.name, t)
-	if !tp.known {
-		tp.waiting = append(tp.waiting, r)
+	if !tp.known || len(i.waiting) > 0 {
+		i.waiting = append(i.waiting, r)
 		return
 	}
 	i.send(r, tp)
 }
 
-func (i *Idempotent) send(r *row, tp *topic) {
-	if r.size > tp.limit {
-		i.fail(r, errTooLarge)
-		return
+// meet takes up a topic that no row has named before.
+func (i *Idempotent) meet(name string) *topic {
+	tp := &topic{name: name, err: checkTopicName(name)}
+	i.topics[name] = tp
+	if tp.err != nil {
+		tp.known = true
+	} else {
+		i.lookout.ask(name)
 	}
-	i.client.Produce(i.records, &r.record, i.promise)
+	return tp
 }
+
+func (i *Idempotent) send(r *row, tp *topic) {
+	switch {
+	case tp.err != nil:
+		i.refuse(r, tp.err)
+	case r.size > tp.limit:
+		i.refuse(r, errTooLarge)
+	case int(r.record.Partition) >= tp.partitions:
+		i.refuse(r, errNoPartition)
+	default:
+		i.sent++
+		i.client.Produce(i.records, &r.record, i.promise)
+	}
+}
+
+// stopped: a row was refused, and no further one is taken.
+func (i *Idempotent) stopped() bool { return i.refused != nil || i.records.Err() != nil }
 
 // End: at-least-once has nothing to do at the end of a transaction.
 func (i *Idempotent) End(checkpoint.Edge) {}
@@ -113,28 +140,39 @@ func (i *Idempotent) Ready() <-chan struct{} { return i.box.Ready() }
 // Drain moves what has happened into report, and sends the rows that waited for
 // their topic.
 func (i *Idempotent) Drain(report *checkpoint.Report) {
-	for _, facts := range i.lookout.answers() {
-		i.release(facts)
+	if facts := i.lookout.answers(); len(facts) > 0 {
+		i.learnt(facts)
 	}
+	if i.quiet && i.committer.idle() {
+		i.lookout.settle()
+	}
+	before := len(report.Acked)
 	i.box.Drain(report)
+	i.acked += int64(len(report.Acked) - before)
+	if !i.quiet && i.stopped() && i.acked+i.failed.Load() == i.sent {
+		// The caller takes these acknowledgements and may ask for a checkpoint;
+		// the next call sees whether it did.
+		i.quiet = true
+		i.box.Signal()
+	}
 }
 
-func (i *Idempotent) release(facts topicFacts) {
-	tp := i.topics[facts.name]
-	waiting := tp.waiting
-	tp.waiting = nil
-	if facts.err != nil {
-		if len(waiting) > 0 {
-			i.refuse(waiting[0], facts.err)
-		}
-		return
+// learnt takes what is known of topics now, and sends the rows up to the next
+// one whose topic is not.
+func (i *Idempotent) learnt(facts []topicFacts) {
+	for _, f := range facts {
+		tp := i.topics[f.name]
+		tp.known, tp.limit, tp.partitions, tp.err = true, f.limit, f.partitions, f.err
+		i.claim.limits.Store(f.name, clampBatch(f.limit))
 	}
-	i.claim.limits.Store(tp.name, clampBatch(facts.limit))
-	tp.known, tp.limit = true, facts.limit
-	for _, r := range waiting {
-		if i.records.Err() != nil {
+	for len(i.waiting) > 0 && !i.stopped() {
+		r := i.waiting[0]
+		tp := i.topics[r.record.Topic]
+		if !tp.known {
 			return
 		}
+		i.waiting[0] = nil
+		i.waiting = i.waiting[1:]
 		i.send(r, tp)
 	}
 }
@@ -148,22 +186,21 @@ func (i *Idempotent) onAnswer(record *kgo.Record, err error) {
 		i.box.Put(r.ticket)
 		return
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
-		return // an earlier failure, or Close
+	// Cancelled: by an earlier failure, or by Close.
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) {
+		i.cancel()
+		i.lookout.explain(failure{row: r, err: err, sent: true})
 	}
-	i.fail(r, err)
+	i.failed.Add(1)
+	i.box.Signal()
 }
 
-// fail stops all records; the lookout finds out what the failure means.
-func (i *Idempotent) fail(r *row, err error) {
-	i.cancel()
-	i.lookout.explain(r, err)
-}
-
-// refuse ends the sink with a row that is known to be refused.
+// refuse ends the sink at a row that was not sent. What is under way goes on: it
+// lies before the row, and what is acknowledged and covered by a checkpoint does
+// not come twice after the next start.
 func (i *Idempotent) refuse(r *row, err error) {
-	i.cancel()
-	i.box.PutErr(r.deliveryError(err))
+	i.refused = r
+	i.lookout.explain(failure{row: r, err: err})
 }
 
 // Close tears down at once: what is buffered is dropped, nothing is acknowledged

@@ -47,7 +47,7 @@ func TestPublishAndCheckpoint(t *testing.T) {
 		if len(records) != rows {
 			t.Errorf("the topic holds %d records, not %d", len(records), rows)
 		}
-		got, found, err := k.Load(ctx)
+		got, found, err := c.Load(ctx)
 		if err != nil || !found || got.Edge() != edgeAt(r.lsn) {
 			t.Fatalf("loaded %+v, found %v, %v; want the edge %+v", got, found, err, edgeAt(r.lsn))
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,8 +13,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
+// settleTime is how long a refusal waits for the records under way and for a
+// checkpoint that covers them, so that a process that is started over and over
+// in front of a refused row does not publish the rows before it each time.
+const settleTime = 5 * time.Second
+
+// recheckTime between two looks at the topics in use.
+const recheckTime = time.Minute
+
 // lookoutPause between two attempts to ask a cluster that does not answer.
-const lookoutPause = 500 * time.Millisecond
+const lookoutPause = time.Second
 
 // lookout asks the cluster what the loop must not wait for: what a topic is like,
 // and what a failure means. One goroutine; the loop takes the answers.
@@ -20,6 +30,12 @@ type lookout struct {
 	k    *Kafka
 	box  *Mailbox
 	wake chan struct{} // one slot
+
+	recheck    time.Duration
+	partitions map[string]int // of the topics learnt; the goroutine's own
+
+	settled    chan struct{} // closed by the loop: nothing is under way any more
+	settleOnce sync.Once
 
 	mu       sync.Mutex
 	asked    []string
@@ -29,13 +45,20 @@ type lookout struct {
 
 // failure is the first record that was not delivered.
 type failure struct {
-	row *row
-	err error
+	row  *row
+	err  error
+	sent bool // the client gave it back; otherwise we did not hand it over
 }
 
 func newLookout(k *Kafka, box *Mailbox) *lookout {
-	return &lookout{k: k, box: box, wake: make(chan struct{}, 1)}
+	return &lookout{
+		k: k, box: box, wake: make(chan struct{}, 1), settled: make(chan struct{}),
+		recheck: recheckTime, partitions: map[string]int{},
+	}
 }
+
+// settle says that what was under way when the sink stopped has come to its end.
+func (l *lookout) settle() { l.settleOnce.Do(func() { close(l.settled) }) }
 
 // ask for a topic's facts.
 func (l *lookout) ask(topic string) {
@@ -45,11 +68,11 @@ func (l *lookout) ask(topic string) {
 	l.signal()
 }
 
-// explain the failure of a row; only the first one counts.
-func (l *lookout) explain(r *row, err error) {
+// explain the failure; only the first one counts.
+func (l *lookout) explain(f failure) {
 	l.mu.Lock()
 	if l.failure == nil {
-		l.failure = &failure{r, err}
+		l.failure = &f
 	}
 	l.mu.Unlock()
 	l.signal()
@@ -72,9 +95,14 @@ func (l *lookout) answers() []topicFacts {
 }
 
 func (l *lookout) run(ctx context.Context) {
+	recheck := time.NewTicker(l.recheck)
+	defer recheck.Stop()
 	for {
 		select {
 		case <-l.wake:
+		case <-recheck.C:
+			l.countPartitions(ctx)
+			continue
 		case <-ctx.Done():
 			return
 		}
@@ -83,7 +111,13 @@ func (l *lookout) run(ctx context.Context) {
 		l.asked = nil
 		l.mu.Unlock()
 		if failure != nil {
-			l.box.PutErr(l.verdict(ctx, failure))
+			verdict := l.verdict(ctx, failure)
+			select {
+			case <-l.settled:
+			case <-time.After(settleTime):
+			case <-ctx.Done():
+			}
+			l.box.PutErr(verdict)
 			return // the sink is at its end
 		}
 		if len(names) > 0 && !l.learn(ctx, names) {
@@ -92,16 +126,32 @@ func (l *lookout) run(ctx context.Context) {
 	}
 }
 
-// learn waits for ever for a cluster that does not answer, as the rows do.
+// learn waits for ever for a cluster that does not answer, as the rows do. It
+// returns false when the sink is at its end.
 func (l *lookout) learn(ctx context.Context, names []string) bool {
 	for {
 		facts, err := l.k.learn(ctx, names)
 		if err == nil {
+			for _, f := range facts {
+				if f.err != nil {
+					continue
+				}
+				l.partitions[f.name] = f.partitions
+				if f.assumed {
+					l.k.log.Warn().Str("topic", f.name).Int("assumed_bytes", f.limit).Msg("topic_size_limit_unreadable")
+				}
+			}
 			l.mu.Lock()
 			l.answered = append(l.answered, facts...)
 			l.mu.Unlock()
 			l.box.Signal()
 			return true
+		}
+		if !Retriable(err) {
+			if ctx.Err() == nil {
+				l.box.PutErr(l.k.explain(err, "look up topics", rightDescribe, fmt.Sprintf("topics %q", names)))
+			}
+			return false
 		}
 		l.k.log.Warn().Err(err).Strs("topics", names).Msg("topic_lookup_failed")
 		if sleep(ctx, lookoutPause) != nil {
@@ -110,30 +160,68 @@ func (l *lookout) learn(ctx context.Context, names []string) bool {
 	}
 }
 
-// errTooLarge: the row exceeded the limit known of its topic.
-var errTooLarge = fmt.Errorf("check before sending: %w", kerr.MessageTooLarge)
-
-// verdict turns what the client says about a record into what it means. What
-// the broker might have said out of a passing state is asked again.
-func (l *lookout) verdict(ctx context.Context, f *failure) error {
-	topic := f.row.record.Topic
-	var code *kerr.Error
-	switch {
-	case errors.Is(f.err, kerr.MessageTooLarge), errors.Is(f.err, kerr.RecordListTooLarge):
-		return l.tooLarge(ctx, f)
-	case isUnknownTopic(f.err):
-		return l.vanished(ctx, f)
-	case isAccess(f.err):
-		return l.k.explain(f.err, "publish", rightWrite, topicResource(topic))
-	case errors.Is(f.err, kerr.InvalidTimestamp):
-		return f.row.deliveryError(fmt.Errorf("kafka refuses the time %s: the clocks of PostgreSQL and Kafka disagree, or the topic's message.timestamp limits are too narrow: %w",
-			f.row.record.Timestamp.UTC().Format(time.RFC3339Nano), f.err))
-	case isLostState(f.err):
-		return fmt.Errorf("publish to topic %q: the broker does not know what it acknowledged before (an unclean election, or a disk lost?): %w: %w", topic, ErrUncertain, f.err)
-	case errors.As(f.err, &code) && !code.Retriable && !errors.Is(f.err, kerr.UnknownServerError):
-		return f.row.deliveryError(f.err)
+// countPartitions tells people when a topic got more partitions: from then on
+// its keys go to other ones, and their order across the change is not kept. A
+// cluster that does not answer is somebody else's to report.
+func (l *lookout) countPartitions(ctx context.Context) {
+	if len(l.partitions) == 0 {
+		return
 	}
-	return l.unplaced(ctx, f)
+	resp, err := l.k.metadata(ctx, slices.Collect(maps.Keys(l.partitions)))
+	if err != nil {
+		return
+	}
+	for i := range resp.Topics {
+		topic := &resp.Topics[i]
+		if topic.Topic == nil || topic.ErrorCode != 0 {
+			continue
+		}
+		before, now := l.partitions[*topic.Topic], len(topic.Partitions)
+		if before != now {
+			l.k.log.Warn().Str("topic", *topic.Topic).Int("before", before).Int("now", now).Msg("topic_partitions_changed")
+			l.partitions[*topic.Topic] = now
+		}
+	}
+}
+
+// What the check before sending finds; the broker is asked again before a row is
+// refused for it.
+var (
+	errTooLarge    = fmt.Errorf("check before sending: %w", kerr.MessageTooLarge)
+	errNoPartition = errors.New("no such partition")
+)
+
+// verdict turns what is known of a failure into what it means. What may be true
+// for the moment only is asked again.
+func (l *lookout) verdict(ctx context.Context, f *failure) error {
+	topic := topicResource(f.row.record.Topic)
+	var access *AccessError
+	var code *kerr.Error
+	switch err := f.err; {
+	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
+		return l.tooLarge(ctx, f)
+	case isUnknownTopic(err):
+		return l.vanished(ctx, f)
+	case errors.Is(err, errNoPartition):
+		return l.noPartition(ctx, f)
+	case errors.As(err, &access):
+		return fmt.Errorf("publish: %w", err)
+	case errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return l.k.explain(err, "publish", rightIdempotent, "cluster")
+	case isAccess(err):
+		return l.k.explain(err, "publish", rightWrite, topic)
+	case !f.sent:
+		return f.row.deliveryError(err)
+	case errors.Is(err, kerr.InvalidTimestamp):
+		return f.row.deliveryError(fmt.Errorf("kafka refuses its time %s: the clocks of PostgreSQL and Kafka disagree, or the topic's limits on message.timestamp are too narrow: %w",
+			f.row.record.Timestamp.UTC().Format(time.RFC3339Nano), err))
+	case isLostState(err):
+		return fmt.Errorf("publish to %s: the broker does not know what it acknowledged before (an unclean election, or a disk lost?): %w: %w", topic, ErrUncertain, err)
+	case errors.As(err, &code) && !Retriable(err):
+		return f.row.deliveryError(err)
+	default:
+		return l.k.explain(fmt.Errorf("%w: %w", ErrUncertain, err), "publish", rightWrite, topic)
+	}
 }
 
 func isLostState(err error) bool {
@@ -180,14 +268,17 @@ func (l *lookout) vanished(ctx context.Context, f *failure) error {
 	return fmt.Errorf("publish to topic %q: it was gone for a while, or has been made anew: %w: %w", f.row.record.Topic, ErrUncertain, f.err)
 }
 
-// unplaced: the client itself gave the record back.
-func (l *lookout) unplaced(ctx context.Context, f *failure) error {
-	if wanted := int(f.row.wanted); wanted >= 0 {
-		if facts, err := l.facts(ctx, f.row.record.Topic); err == nil && facts.err == nil && wanted >= facts.partitions {
-			return f.row.deliveryError(fmt.Errorf("it asks for partition %d, the topic has %d", wanted, facts.partitions))
-		}
+func (l *lookout) noPartition(ctx context.Context, f *failure) error {
+	facts, err := l.facts(ctx, f.row.record.Topic)
+	switch wanted := int(f.row.record.Partition); {
+	case err != nil:
+		return fmt.Errorf("publish: %w", err)
+	case facts.err != nil:
+		return f.row.deliveryError(facts.err)
+	case wanted >= facts.partitions:
+		return f.row.deliveryError(fmt.Errorf("it asks for partition %d, the topic has %d: check the partition column", wanted, facts.partitions))
 	}
-	return l.k.explain(fmt.Errorf("%w: %w", ErrUncertain, f.err), "publish", rightWrite, topicResource(f.row.record.Topic))
+	return fmt.Errorf("publish to topic %q: it has %d partitions now: %w", f.row.record.Topic, facts.partitions, ErrUncertain)
 }
 
 func (r *row) deliveryError(err error) *DeliveryError {

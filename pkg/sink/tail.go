@@ -74,25 +74,27 @@ func (k *Kafka) tailError(err error) error {
 
 func (k *Kafka) openTail(ctx context.Context) (*tail, error) {
 	topic := k.cfg.checkpointTopic()
-	found, err := k.lookUp(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	meta := found[topic]
+	meta, err := k.lookUpOne(ctx, topic)
 	switch {
+	case err != nil:
+		return nil, err
 	case meta == nil:
 		return nil, kerr.UnknownTopicOrPartition
 	case len(meta.Partitions) != 1:
-		return nil, &SetupError{
-			Found:  fmt.Sprintf("topic %q has %d partitions, the checkpoint needs exactly one", topic, len(meta.Partitions)),
-			Remedy: "the topic was made or changed by somebody else; name another --pipeline, or delete it if it holds nothing of value",
-		}
+		return nil, errPartitions(topic, len(meta.Partitions))
 	}
 	partition := meta.Partitions[0]
 	if err := kerr.ErrorForCode(partition.ErrorCode); err != nil && partition.Leader < 0 {
 		return nil, err
 	}
 	return &tail{k: k, topic: topic, topicID: meta.TopicID, leader: partition.Leader}, nil
+}
+
+func errPartitions(topic string, n int) error {
+	return &SetupError{
+		Found:  fmt.Sprintf("topic %q has %d partitions, the checkpoint needs exactly one", topic, n),
+		Remedy: "the topic was made or changed by somebody else: name another --pipeline, or delete the topic if it holds nothing of value",
+	}
 }
 
 // offset asks the leader for the first or the last offset; read committed, the

@@ -22,8 +22,9 @@ const (
 	createTimeout     = 10 * time.Second
 )
 
-// lookUp returns the metadata of the topics that exist. A missing one is absent
-// from the map, and asked for several times first.
+// lookUp returns what the cluster says of the topics. A missing one is absent
+// from the map, and asked for several times first; another error stays in its
+// entry, for topicError.
 func (k *Kafka) lookUp(ctx context.Context, names ...string) (map[string]*kmsg.MetadataResponseTopic, error) {
 	found := make(map[string]*kmsg.MetadataResponseTopic, len(names))
 	for try := 1; ; try++ {
@@ -34,16 +35,12 @@ func (k *Kafka) lookUp(ctx context.Context, names ...string) (map[string]*kmsg.M
 		var missing []string
 		for i := range resp.Topics {
 			topic := &resp.Topics[i]
-			if topic.Topic == nil {
-				continue
-			}
-			switch err := kerr.ErrorForCode(topic.ErrorCode); {
-			case err == nil:
-				found[*topic.Topic] = topic
-			case isUnknownTopic(err):
+			switch {
+			case topic.Topic == nil:
+			case isUnknownTopic(topicError(topic)):
 				missing = append(missing, *topic.Topic)
 			default:
-				return nil, fmt.Errorf("topic %q: %w", *topic.Topic, err)
+				found[*topic.Topic] = topic
 			}
 		}
 		if len(missing) == 0 || try == doubts {
@@ -54,6 +51,17 @@ func (k *Kafka) lookUp(ctx context.Context, names ...string) (map[string]*kmsg.M
 			return nil, err
 		}
 	}
+}
+
+func topicError(topic *kmsg.MetadataResponseTopic) error { return kerr.ErrorForCode(topic.ErrorCode) }
+
+// lookUpOne returns one topic, nil when it is missing.
+func (k *Kafka) lookUpOne(ctx context.Context, name string) (*kmsg.MetadataResponseTopic, error) {
+	found, err := k.lookUp(ctx, name)
+	if err != nil || found[name] == nil {
+		return nil, err
+	}
+	return found[name], topicError(found[name])
 }
 
 func (k *Kafka) metadata(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
@@ -114,11 +122,11 @@ func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
 
 func (k *Kafka) awaitTopic(ctx context.Context, name string) error {
 	for deadline := time.Now().Add(createTimeout); ; {
-		found, err := k.lookUp(ctx, name)
+		found, err := k.lookUpOne(ctx, name)
 		if err != nil && !Retriable(err) {
 			return err
 		}
-		if err == nil && found[name] != nil && len(found[name].Partitions) > 0 && found[name].Partitions[0].Leader >= 0 {
+		if err == nil && found != nil && len(found.Partitions) > 0 && found.Partitions[0].Leader >= 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -177,31 +185,20 @@ type topicFacts struct {
 // means that the cluster did not answer; what is wrong with a topic is in its
 // facts.
 func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error) {
+	found, err := k.lookUp(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
 	facts := make([]topicFacts, 0, len(names))
 	var present []string
 	for _, name := range names {
-		found, err := k.lookUp(ctx, name)
-		if err == nil && found[name] == nil {
-			if err = k.provide(ctx, name); err == nil {
-				found, err = k.lookUp(ctx, name)
-			}
+		f := topicFacts{name: name}
+		if f.partitions, f.err = k.usable(ctx, name, found[name]); f.err == nil {
+			present = append(present, name)
+		} else if Retriable(f.err) {
+			return nil, f.err
 		}
-		switch {
-		case err != nil && Retriable(err):
-			return nil, err
-		case isAccess(err):
-			err = &AccessError{Right: rightDescribe, Resource: topicResource(name), User: k.cfg.SASLUser, Err: err}
-		case err == nil && found[name] == nil:
-			return nil, fmt.Errorf("%w: topic %q comes and goes", ErrUncertain, name)
-		case err == nil && found[name].IsInternal:
-			err = fmt.Errorf("it is internal to kafka")
-		}
-		if err != nil {
-			facts = append(facts, topicFacts{name: name, err: err})
-			continue
-		}
-		facts = append(facts, topicFacts{name: name, partitions: len(found[name].Partitions)})
-		present = append(present, name)
+		facts = append(facts, f)
 	}
 	if len(present) == 0 {
 		return facts, nil
@@ -217,6 +214,31 @@ func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error)
 		}
 	}
 	return facts, nil
+}
+
+// usable returns the topic's number of partitions, or why no row may go there.
+func (k *Kafka) usable(ctx context.Context, name string, found *kmsg.MetadataResponseTopic) (int, error) {
+	if found == nil {
+		if err := k.provide(ctx, name); err != nil {
+			return 0, err
+		}
+		var err error
+		if found, err = k.lookUpOne(ctx, name); err != nil {
+			return 0, err
+		}
+		if found == nil {
+			return 0, fmt.Errorf("%w: topic %q comes and goes", ErrUncertain, name)
+		}
+	}
+	switch err := topicError(found); {
+	case isAccess(err):
+		return 0, &AccessError{Right: rightDescribe, Resource: topicResource(name), User: k.cfg.SASLUser, Err: err}
+	case err != nil:
+		return 0, err
+	case found.IsInternal:
+		return 0, fmt.Errorf("it is internal to kafka")
+	}
+	return len(found.Partitions), nil
 }
 
 const settingMaxMessage = "max.message.bytes"

@@ -1,0 +1,175 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/walstream/walstream/internal/testenv"
+	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/outbox"
+)
+
+// start returns a claimed, running sink.
+func start(t testing.TB, cfg Config) *running {
+	t.Helper()
+	i := claim(t, open(t, cfg)).NewIdempotent(baseRecord(cfg.Pipeline))
+	t.Cleanup(i.Close)
+	return drive(t, i)
+}
+
+func values(records []*kgo.Record) []string {
+	var out []string
+	for _, r := range records {
+		out = append(out, string(r.Value))
+	}
+	return out
+}
+
+// A row that is refused before it is sent: what lies before it is published and
+// covered by a checkpoint, nothing behind it is published.
+func TestRefusedBeforeSending(t *testing.T) {
+	everyBroker(t, func(t *testing.T, brokers []string) {
+		small := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": "2000"})
+		for name, c := range map[string]struct {
+			bad  func(e *outbox.Event)
+			says []string
+		}{
+			"too large": {
+				bad:  func(e *outbox.Event) { e.Value = make([]byte, 3000) },
+				says: []string{"2000", "3.0 KiB", "max.message.bytes"},
+			},
+			"missing topic": {
+				bad:  func(e *outbox.Event) { e.Topic = "nobody-made-this" },
+				says: []string{"does not exist", "--create-topics", "nobody-made-this"},
+			},
+			"bad name": {
+				bad:  func(e *outbox.Event) { e.Topic = "orders of ünal" },
+				says: []string{"ASCII"},
+			},
+			"no such partition": {
+				bad:  func(e *outbox.Event) { e.Partition = 7 },
+				says: []string{"partition 7", "the topic has 1"},
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				topic := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": "2000"})
+				r := start(t, testConfig(t, brokers))
+				r.transaction(event(small, "k", "elsewhere", 0)) // so that topics are known at different times
+				r.transaction(event(topic, "k", "before", 1))
+				covered := r.lsn
+				bad := event(topic, "k", "bad", 2)
+				c.bad(bad)
+				r.transaction(bad)
+				for n := 3; n < 50; n++ {
+					r.transaction(event(topic, "k", "behind", n))
+				}
+				err := r.untilError()
+				var refused *DeliveryError
+				if !errors.As(err, &refused) || Retriable(err) {
+					t.Fatalf("reported %v", err)
+				}
+				if refused.Topic != bad.Topic || refused.Position != bad.Position || refused.RowID != "2" {
+					t.Errorf("names %+v", refused)
+				}
+				mustContain(t, err, append(c.says, `"2"`, bad.Position.String())...)
+				if got := int(r.ledger.Confirmed()); got != covered {
+					t.Errorf("confirmed %d, want %d: what lies before the row", got, covered)
+				}
+				if got := values(consume(t, brokers, topic)); len(got) != 1 || got[0] != "before" {
+					t.Errorf("published %q", got)
+				}
+			})
+		}
+	})
+}
+
+// The sizes computed here are the broker's own, to the byte.
+func TestSizeLimitIsExact(t *testing.T) {
+	const limit = 5000
+	everyBroker(t, func(t *testing.T, brokers []string) {
+		for _, headers := range [][]outbox.Header{nil, {{Key: "a", Value: nil}, {Key: strings.Repeat("b", 200), Value: make([]byte, 300)}}} {
+			for _, key := range []string{"", "key", strings.Repeat("k", 100)} {
+				sized := func(topic string, size, n int) *outbox.Event {
+					e := event(topic, key, "", n)
+					e.Headers = headers
+					e.Value = make([]byte, size-200)
+					for recordSize(e) < size {
+						e.Value = append(e.Value, 'x')
+					}
+					for recordSize(e) > size {
+						e.Value = e.Value[1:]
+					}
+					return e
+				}
+				topic := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": fmt.Sprint(limit)})
+				r := start(t, testConfig(t, brokers))
+				r.transaction(sized(topic, limit, 1))
+				r.untilConfirmed()
+				// One byte more, past our check: the broker refuses.
+				var a arena
+				over := a.row(t.Context(), sized(topic, limit+1, 2), topic, checkpoint.Ticket{})
+				producer := client(t, brokers, kgo.ProducerBatchMaxBytes(2*limit), kgo.ProducerBatchCompression(kgo.NoCompression()))
+				if err := producer.ProduceSync(t.Context(), &over.record).FirstErr(); !errors.Is(err, kerr.MessageTooLarge) {
+					t.Errorf("the broker took %d bytes with a limit of %d: %v", limit+1, limit, err)
+				}
+				r.transaction(sized(topic, limit+1, 3))
+				var refused *DeliveryError
+				if err := r.untilError(); !errors.As(err, &refused) || refused.Size != limit+1 {
+					t.Errorf("reported %v", err)
+				}
+			}
+		}
+	})
+}
+
+// What the broker refuses ends the sink, and nothing behind the row is published
+// on its partition, however much the client has buffered.
+func TestRefusedByTheBroker(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  *kerr.Error
+		want func(err error) bool
+		says string
+	}{
+		"invalid record":     {kerr.InvalidRecord, as[*DeliveryError], "INVALID_RECORD"},
+		"invalid time":       {kerr.InvalidTimestamp, as[*DeliveryError], "clocks"},
+		"policy":             {kerr.PolicyViolation, as[*DeliveryError], "POLICY_VIOLATION"},
+		"no right":           {kerr.TopicAuthorizationFailed, as[*AccessError], "the right Write on topic"},
+		"limit lowered":      {kerr.MessageTooLarge, Retriable, "max.message.bytes has changed"},
+		"lost state":         {kerr.OutOfOrderSequenceNumber, Retriable, "does not know what it acknowledged"},
+		"stale epoch":        {kerr.InvalidProducerEpoch, Retriable, ""},
+		"corrupt in transit": {kerr.CorruptMessage, Retriable, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, brokers := testenv.NewKfake(t)
+			topic := createTopic(t, brokers, 1, nil)
+			r := start(t, testConfig(t, brokers))
+			r.transaction(event(topic, "k", "before", 0))
+			r.untilConfirmed()
+			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: c.err})
+			for n := 1; n <= 3000; n++ {
+				r.transaction(event(topic, "k", fmt.Sprint(n), n))
+			}
+			err := r.untilError()
+			if !c.want(err) {
+				t.Errorf("reported %v", err)
+			}
+			mustContain(t, err, c.says)
+			r.sink.(*Idempotent).Close()
+			if got := values(consume(t, brokers, topic)); len(got) != 1 {
+				t.Errorf("published behind the refused row: %d records", len(got)-1)
+			}
+		})
+	}
+}
+
+func as[E error](err error) bool {
+	var target E
+	return errors.As(err, &target)
+}
