@@ -20,6 +20,7 @@ type rowMapper struct {
 	*Mapping
 	row  *decode.Row
 	plan *plan
+	id   string
 }
 
 // Map fills e from row. ok is false when the row's table is not one of the
@@ -34,7 +35,7 @@ func (m *Mapping) Map(row *decode.Row, e *Event) (ok bool, err error) {
 		m.scratch = make([]byte, 0, scratchSize)
 	}
 	m.scratch = m.scratch[:0]
-	r := rowMapper{m, row, p}
+	r := rowMapper{m, row, p, ""}
 	e.Position, e.Partition, e.Timestamp = row.Position, -1, row.Begin.CommitTime
 	e.RowID, e.Topic, e.Headers = "", "", e.Headers[:0]
 	if err := r.fill(e); err != nil {
@@ -50,30 +51,31 @@ func (r *rowMapper) fill(e *Event) (err error) {
 	if err != nil {
 		return err
 	}
-	e.RowID = r.keepID(id)
+	r.id = r.keepID(id)
+	e.RowID = r.id
 	if err = r.fillTopic(e); err != nil {
-		return r.named(e, err)
+		return err
 	}
 	if e.Key, err = r.part(partKey); err == nil && e.Key == nil {
 		e.Key, err = r.part(partKeyFallback)
 	}
 	if err != nil {
-		return r.named(e, err)
+		return err
 	}
 	if e.Value, err = r.part(partValue); err != nil {
-		return r.named(e, err)
+		return err
 	}
 	if c := r.plan.column(t.single[partPartition]); c >= 0 && !r.row.Values[c].Null() {
 		if e.Partition, err = partitionOf(r.row.Values[c], r.row.Relation.Columns[c].TypeOID); err != nil {
-			return r.named(e, r.bad(c, err))
+			return r.bad(c, err)
 		}
 	}
 	if c := r.plan.column(t.single[partTimestamp]); c >= 0 && !r.row.Values[c].Null() {
 		if e.Timestamp, err = timestampOf(r.row.Values[c], r.row.Relation.Columns[c].TypeOID); err != nil {
-			return r.named(e, r.bad(c, err))
+			return r.bad(c, err)
 		}
 	}
-	return r.named(e, r.fillHeaders(e))
+	return r.fillHeaders(e)
 }
 
 // fillTopic: the column, else the pattern, else the one topic for all.
@@ -183,7 +185,7 @@ func (r *rowMapper) value(at int) (text []byte, err error) {
 	return text, nil
 }
 
-// bad is the error of a value, the row's name still to come.
+// bad is the error of a value.
 func (r *rowMapper) bad(at int, reason error) error {
 	t := r.plan.table
 	column := r.row.Relation.Columns[at]
@@ -192,17 +194,9 @@ func (r *rowMapper) bad(at int, reason error) error {
 			": it was changed while streaming in binary", Err: ErrTextNeeded}
 	}
 	return &RowError{
-		Table: t.String(), Position: r.row.Position, Column: column.Name,
+		Table: t.String(), RowID: r.id, Position: r.row.Position, Column: column.Name,
 		ValueLength: len(r.row.Values[at].Data), Reason: reason.Error(),
 	}
-}
-
-// named adds the row's name to its error.
-func (r *rowMapper) named(e *Event, err error) error {
-	if bad, ok := err.(*RowError); ok {
-		bad.RowID = e.RowID
-	}
-	return err
 }
 
 // keepID makes a string of a row's id. The strings share allocations; a Builder

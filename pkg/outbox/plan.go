@@ -105,11 +105,11 @@ func unfit(p part, oid uint32) string {
 	case p == partHeaders && !isJSON(oid) && !isText(oid):
 		return "headers are spread from json or jsonb, not from " + typeName(oid)
 	case p == partPartition && !isInt(oid):
-		return "a partition is an integer, not a " + typeName(oid)
+		return "a partition is an integer, not " + typeName(oid)
 	case p == partTimestamp && !isTimestamp(oid):
 		return "a timestamp comes from timestamptz or timestamp, not from " + typeName(oid)
 	}
 	return ""
 }
 
-func typeName(oid uint32) string { return fmt.Sprintf("a type of OID %d", oid) }
+func typeName(oid uint32) string { return fmt.Sprintf("type %d::regtype", oid) }

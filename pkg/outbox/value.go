@@ -8,9 +8,26 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/walstream/walstream/pkg/decode"
+)
+
+// OIDs of built-in types; they never change.
+// https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
+const (
+	oidBool        = 16
+	oidBytea       = 17
+	oidName        = 19
+	oidInt8        = 20
+	oidInt2        = 21
+	oidInt4        = 23
+	oidText        = 25
+	oidJSON        = 114
+	oidBPChar      = 1042
+	oidVarchar     = 1043
+	oidTimestamp   = 1114
+	oidTimestamptz = 1184
+	oidUUID        = 2950
+	oidJSONB       = 3802
 )
 
 // Reasons a value is refused.
@@ -22,24 +39,24 @@ var (
 
 func isText(oid uint32) bool {
 	switch oid {
-	case pgtype.TextOID, pgtype.VarcharOID, pgtype.BPCharOID, pgtype.NameOID:
+	case oidText, oidVarchar, oidBPChar, oidName:
 		return true
 	}
 	return false
 }
 
-func isJSON(oid uint32) bool { return oid == pgtype.JSONOID || oid == pgtype.JSONBOID }
+func isJSON(oid uint32) bool { return oid == oidJSON || oid == oidJSONB }
 
 func isInt(oid uint32) bool {
-	return oid == pgtype.Int2OID || oid == pgtype.Int4OID || oid == pgtype.Int8OID
+	return oid == oidInt2 || oid == oidInt4 || oid == oidInt8
 }
 
-func isTimestamp(oid uint32) bool { return oid == pgtype.TimestamptzOID || oid == pgtype.TimestampOID }
+func isTimestamp(oid uint32) bool { return oid == oidTimestamptz || oid == oidTimestamp }
 
 // binaryText reports whether render writes the text of a type's binary format.
 func binaryText(oid uint32) bool {
 	return isText(oid) || isJSON(oid) || isInt(oid) ||
-		oid == pgtype.ByteaOID || oid == pgtype.BoolOID || oid == pgtype.UUIDOID
+		oid == oidBytea || oid == oidBool || oid == oidUUID
 }
 
 // render appends to scratch, or returns as it stands, a value as records carry
@@ -58,7 +75,7 @@ func render(v decode.Value, oid uint32, scratch []byte) (text, grown []byte, err
 
 func renderText(data []byte, oid uint32, scratch []byte) (text, grown []byte, err error) {
 	switch oid {
-	case pgtype.ByteaOID:
+	case oidBytea:
 		if len(data) < 2 || data[0] != '\\' || data[1] != 'x' {
 			return nil, scratch, errHex
 		}
@@ -67,7 +84,7 @@ func renderText(data []byte, oid uint32, scratch []byte) (text, grown []byte, er
 			return nil, scratch[:start], errMalformed
 		}
 		return since(scratch, start), scratch, nil
-	case pgtype.BoolOID:
+	case oidBool:
 		if len(data) != 1 {
 			return nil, scratch, errMalformed
 		}
@@ -79,24 +96,24 @@ func renderText(data []byte, oid uint32, scratch []byte) (text, grown []byte, er
 func renderBinary(data []byte, oid uint32, scratch []byte) (text, grown []byte, err error) {
 	start := len(scratch)
 	switch oid {
-	case pgtype.JSONBOID:
+	case oidJSONB:
 		if len(data) < 1 || data[0] != 1 {
 			return nil, scratch, errMalformed // of a version we do not know
 		}
 		return data[1:], scratch, nil
-	case pgtype.BoolOID:
+	case oidBool:
 		if len(data) != 1 {
 			return nil, scratch, errMalformed
 		}
 		return boolText(data[0] != 0), scratch, nil
-	case pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID:
+	case oidInt2, oidInt4, oidInt8:
 		n, ok := binaryInt(data)
 		if !ok {
 			return nil, scratch, errMalformed
 		}
 		scratch = strconv.AppendInt(scratch, n, 10)
 		return since(scratch, start), scratch, nil
-	case pgtype.UUIDOID:
+	case oidUUID:
 		if len(data) != 16 {
 			return nil, scratch, errMalformed
 		}
