@@ -181,6 +181,31 @@ func leaks(text string) (found []string) {
 	return found
 }
 
+func TestMaskPostgres(t *testing.T) {
+	cleanPG(t)
+	for _, c := range []struct{ text, want string }{
+		{"postgres://h/d", "postgres://h/d"},
+		{"postgres://u@h/d?sslmode=disable", "postgres://u@h/d?sslmode=disable"},
+		{"postgresql://u:secret@h:1,[::1]:2/d", "postgresql://u:***@h:1,[::1]:2/d"},
+		{"postgres://u:@h/d", "postgres://u:***@h/d"},
+		{"postgres://h/d?user=u&password=secret&sslmode=disable", "postgres://h/d?user=u&password=***&sslmode=disable"},
+		{"postgres://u:12/secret@h/d", "***"},
+		{"postgres://u:secret@h:x/d", "***"},
+		{"host=h password=secret user=u", "host=h password=*** user=u"},
+		{`host=h password = 'sec\'ret' user=u`, "host=h password = *** user=u"},
+		{`password=sec\ ret host=h`, "password=*** host=h"},
+		{"password=it's host=h", "password=*** host=h"},
+		{"host=h pasword=secret", "***"},
+	} {
+		if got := maskPostgres(c.text); got != c.want {
+			t.Errorf("%s is shown as %s, want %s", c.text, got, c.want)
+		}
+	}
+	if got := faultsOf(t, []string{"--slot=s", "--postgres=postgres://u:12/secret@h/d"}, nil); strings.Contains(got, "secret") || !strings.Contains(got, "%2F") {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestRedact(t *testing.T) {
 	cleanPG(t)
 	c := mustLoad(t, []string{

@@ -262,6 +262,7 @@ func TestRefused(t *testing.T) {
 		{"--slot=a --pipeline=a/b", "names topics"},
 		{"--slot=a --kafka-tls-ca=x", "has no effect without --kafka-tls"},
 		{"--slot=a --kafka-tls --kafka-tls-ca=/nonexistent", "cannot be read"},
+		{"--slot=a --kafka-tls --kafka-tls-ca=-----BEGIN", `kafka-tls-ca = "***" (flag --kafka-tls-ca): wants the path of a PEM file`},
 		{"--slot=a --kafka-tls --kafka-tls-cert=x", "needs kafka-tls-key"},
 		{"--slot=a --kafka-tls --kafka-tls-key=x", "needs kafka-tls-cert"},
 		{"--slot=a --kafka-sasl-user=u", "has no effect without --kafka-sasl-mechanism"},

@@ -34,6 +34,11 @@ func parsePostgres(text string) (*pgconn.Config, error) {
 			return nil, errors.New("has a host in brackets; a DSN wants host=::1 port=5432, a URL postgres://user@[::1]:5432/database")
 		}
 	}
+	// pgconn reads a password with a slash as port and database, which then stand
+	// in names and messages.
+	if _, _, rest, isURL := cutURL(text); isURL && strings.Contains(rest, "@") {
+		return nil, errors.New("has an @ behind the host; in a password / is written %2F, in a parameter @ is %40")
+	}
 	for key := range config.RuntimeParams {
 		near := nearest(key, connectionKeys)
 		if near != "" && distance(key, near) <= 2 && !slices.Contains(connectionKeys, key) {
@@ -87,23 +92,15 @@ func maskPostgres(text string) string {
 	if _, err := parsePostgres(text); err != nil {
 		return masked
 	}
-	scheme, rest, isURL := strings.Cut(text, "://")
-	if !isURL || scheme != "postgres" && scheme != "postgresql" {
+	scheme, user, rest, isURL := cutURL(text)
+	if !isURL {
 		return dsnPassword.ReplaceAllString(text, "${1}"+masked)
 	}
-	shown := scheme + "://"
-	if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
-		user, _, hasPassword := strings.Cut(rest[:i], ":")
-		if rest = rest[i+1:]; hasPassword {
-			user += ":" + masked
-		}
-		shown += user + "@"
+	if name, _, hasPassword := strings.Cut(user, ":"); hasPassword {
+		user = name + ":" + masked + "@"
 	}
 	address, query, hasQuery := strings.Cut(rest, "?")
-	if strings.Contains(address, "@") { // a password with a slash in it, read as a path
-		return masked
-	}
-	shown += address
+	shown := scheme + user + address
 	if !hasQuery {
 		return shown
 	}
@@ -115,4 +112,20 @@ func maskPostgres(text string) string {
 		}
 	}
 	return shown + "?" + strings.Join(pairs, "&")
+}
+
+// cutURL splits a URL as libpq does: the user ends with the first @ before a
+// slash. Put together again the parts are the text.
+func cutURL(text string) (scheme, user, rest string, isURL bool) {
+	for _, scheme := range []string{"postgres://", "postgresql://"} {
+		rest, ok := strings.CutPrefix(text, scheme)
+		if !ok {
+			continue
+		}
+		if i := strings.IndexAny(rest, "@/"); i >= 0 && rest[i] == '@' {
+			return scheme, rest[:i+1], rest[i+1:], true
+		}
+		return scheme, "", rest, true
+	}
+	return "", "", "", false
 }
