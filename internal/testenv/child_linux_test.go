@@ -11,7 +11,8 @@ import (
 // After kill -9 of a program its server ends, and the next one to start removes
 // its data.
 func TestPostgresEndsWithItsParent(t *testing.T) {
-	SharedPostgres(t, 0)
+	t.Setenv(EnvFrom, Native)
+	NewPostgres(t, PGOptions{}) // or skip
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "TESTENV_ORPHAN=1")
 	cmd.Stderr = os.Stderr

@@ -63,6 +63,7 @@ func startKafka(ctx context.Context, o KafkaOptions, shared bool) (*Kafka, error
 	o.Brokers = max(o.Brokers, 1)
 	ways := []way[*Kafka]{
 		{Given, func() (*Kafka, error) { return givenKafka(ctx, shared) }},
+		{Docker, func() (*Kafka, error) { return dockerKafka(ctx, o) }},
 		{Native, func() (*Kafka, error) { return nativeKafka(ctx, o) }},
 	}
 	if !o.Real && !requireReal() {

@@ -115,6 +115,17 @@ func (b *broker) prepare(ctx context.Context, all []*broker, props map[string]st
 			return err
 		}
 	}
+	settings := b.settings(all, props)
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&text, "%s=%s\n", name, strings.ReplaceAll(settings[name], `\`, `\\`))
+	}
+	return os.WriteFile(b.propertiesPath(), []byte(text.String()), 0o600)
+}
+
+// settings are the broker's; a cluster of three or more replicates as one in
+// production would.
+func (b *broker) settings(all []*broker, props map[string]string) map[string]string {
 	var voters []string
 	for _, voter := range all {
 		voters = append(voters, fmt.Sprintf("%d@%s", voter.node, address(voter.controller)))
@@ -145,11 +156,7 @@ func (b *broker) prepare(ctx context.Context, all []*broker, props map[string]st
 		"broker.heartbeat.interval.ms": "500",
 	}
 	maps.Copy(settings, props)
-	var text strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		fmt.Fprintf(&text, "%s=%s\n", name, strings.ReplaceAll(settings[name], `\`, `\\`))
-	}
-	return os.WriteFile(b.propertiesPath(), []byte(text.String()), 0o600)
+	return settings
 }
 
 // Kafka takes every directory in its data for a partition, files it leaves be.

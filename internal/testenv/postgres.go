@@ -79,6 +79,7 @@ func startPostgres(ctx context.Context, o PGOptions, shared bool) (*Postgres, er
 	}
 	return firstOf(what,
 		way[*Postgres]{Given, func() (*Postgres, error) { return givenPostgres(ctx, o.Major, shared) }},
+		way[*Postgres]{Docker, func() (*Postgres, error) { return dockerPostgres(ctx, o) }},
 		way[*Postgres]{Native, func() (*Postgres, error) { return nativePostgres(ctx, o) }},
 	)
 }

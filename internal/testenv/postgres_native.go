@@ -64,10 +64,13 @@ func (m *postmaster) prepare(ctx context.Context, p *Postgres, o PGOptions, inst
 		return err
 	}
 	m.data, p.DataDir = data, data
-	if err := m.fill(ctx, install); err != nil {
+	if err := os.MkdirAll(filepath.Dir(data), 0o755); err != nil {
 		return err
 	}
 	if err := m.as.reach(data); err != nil {
+		return err
+	}
+	if err := m.fill(ctx, install); err != nil {
 		return err
 	}
 	if p.Port == 0 {
@@ -109,23 +112,10 @@ func (m *postmaster) fill(ctx context.Context, install pgInstall) error {
 // configure writes postgresql.conf and pg_hba.conf whole. ALTER SYSTEM, which
 // writes another file, still has the last word.
 func (m *postmaster) configure(p *Postgres, o PGOptions) error {
-	settings := map[string]string{
-		"listen_addresses":        p.Host,
-		"port":                    fmt.Sprint(p.Port),
-		"unix_socket_directories": p.SocketDir,
-		"wal_level":               "logical",
-		"max_wal_senders":         "20",
-		"max_replication_slots":   "20",
-		"fsync":                   "off",
-		"shared_buffers":          "128MB",
-		"timezone":                "UTC",
-		"log_timezone":            "UTC",
-		"log_line_prefix":         "%m [%p] %q%a ",
-	}
-	if o.Durable {
-		settings["fsync"] = "on"
-	}
-	maps.Copy(settings, o.Params)
+	settings := pgSettings(o)
+	settings["listen_addresses"] = p.Host
+	settings["port"] = fmt.Sprint(p.Port)
+	settings["unix_socket_directories"] = p.SocketDir
 	var conf strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		value := strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(settings[name])
@@ -141,6 +131,24 @@ func (m *postmaster) configure(p *Postgres, o PGOptions) error {
 		return err
 	}
 	return m.write("pg_hba.conf", strings.Join(hba, "\n")+"\n")
+}
+
+// pgSettings are the settings of any test server.
+func pgSettings(o PGOptions) map[string]string {
+	settings := map[string]string{
+		"wal_level":             "logical",
+		"max_wal_senders":       "20",
+		"max_replication_slots": "20",
+		"fsync":                 "off",
+		"timezone":              "UTC",
+		"log_timezone":          "UTC",
+		"log_line_prefix":       "%m [%p] %q%a ",
+	}
+	if o.Durable {
+		settings["fsync"] = "on"
+	}
+	maps.Copy(settings, o.Params)
+	return settings
 }
 
 func (m *postmaster) write(name, text string) error {
