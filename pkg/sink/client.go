@@ -29,6 +29,9 @@ const (
 	// retryTimeout bounds the requests that are not records: metadata, topics,
 	// the ends of transactions. It outlasts a restart of a broker.
 	retryTimeout = 30 * time.Second
+	// askTimeout is the same for questions at the start: whoever waits for them
+	// wants to read what is wrong, and asks again.
+	askTimeout = 3 * time.Second
 	// metadataMinAge is how soon after the last look at the cluster a partition
 	// that lost its leader is looked up again; franz-go's 5 s would be felt as a
 	// stall.
@@ -58,6 +61,7 @@ func (k *Kafka) common() []kgo.Opt {
 		// Telemetry is a goroutine and a second of Close for nobody's use.
 		kgo.DisableClientMetrics(),
 		kgo.WithLogger(kgoLogger{k.log}),
+		kgo.WithHooks(&k.conns),
 	}
 	if versionPattern.MatchString(k.cfg.Version) {
 		opts = append(opts, kgo.SoftwareNameAndVersion("walstream", k.cfg.Version))

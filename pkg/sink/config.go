@@ -97,3 +97,16 @@ func (c *Config) checkpointTopic() string { return checkpointPrefix + c.Pipeline
 func (c *Config) transactionalID(lane int) string {
 	return fmt.Sprintf("walstream.%s.%d", c.Pipeline, lane)
 }
+
+// String keeps the password out of whatever prints the configuration.
+func (c Config) String() string {
+	type plain Config // without this method
+	if c.SASLPassword != "" {
+		c.SASLPassword = "***"
+	}
+	c.Logger = zerolog.Logger{}
+	return fmt.Sprintf("%+v", plain(c))
+}
+
+// GoString likewise.
+func (c Config) GoString() string { return c.String() }

@@ -151,6 +151,10 @@ func (k *Kafka) explain(err error, doing, right, resource string) error {
 	case isAccess(err):
 		err = &AccessError{Right: right, Resource: resource, User: k.cfg.SASLUser, Err: err}
 	}
+	var code *kerr.Error
+	if why := k.conns.last(); why != "" && !errors.As(err, &code) && !strings.Contains(err.Error(), why) {
+		err = fmt.Errorf("%w (the last connection failed: %s)", err, why)
+	}
 	return fmt.Errorf("%s (kafka at %s): %w", doing, strings.Join(k.cfg.Brokers, ","), err)
 }
 

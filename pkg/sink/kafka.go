@@ -16,6 +16,7 @@ type Kafka struct {
 	cfg    Config
 	log    zerolog.Logger
 	client *kgo.Client // asks; produces nothing
+	conns  connections
 	// patience with a transaction on the checkpoint topic that is not ours.
 	patience time.Duration
 }
@@ -26,7 +27,7 @@ func Open(cfg Config) (*Kafka, error) {
 		return nil, err
 	}
 	k := &Kafka{cfg: cfg, log: cfg.Logger, patience: TransactionTimeout + brokerAbortInterval}
-	client, err := k.newClient(k.common())
+	client, err := k.newClient(append(k.common(), kgo.RetryTimeout(askTimeout)))
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,15 @@ package sink
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"regexp"
+	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // versionPattern is what Kafka accepts as a client's version.
@@ -42,3 +47,44 @@ func (l kgoLogger) Log(level kgo.LogLevel, message string, keyvals ...any) {
 	}
 	event.Msg(message)
 }
+
+// connections remembers why the last connection failed: a request that waited for
+// one until its time was over says "deadline exceeded", which helps nobody.
+type connections struct{ failure atomic.Pointer[string] }
+
+func (c *connections) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	c.failure.Store(&text)
+}
+
+// last failure, unless a request has been answered since.
+func (c *connections) last() string {
+	if text := c.failure.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// OnBrokerConnect hears of every attempt to connect, login included. A bare EOF
+// says less than OnBrokerRead has noted.
+func (c *connections) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err != nil && err.Error() != io.EOF.Error() {
+		c.note("%v", err)
+	}
+}
+
+// OnBrokerRead hears of every answer. Some brokers end the connection when they
+// refuse a login, without a word.
+func (c *connections) OnBrokerRead(broker kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	switch login := key == kmsg.SASLHandshake.Int16() || key == kmsg.SASLAuthenticate.Int16(); {
+	case err != nil && login:
+		c.note("%s:%d ended the connection during the login (wrong user or password?): %v", broker.Host, broker.Port, err)
+	case err == nil && !login && key != kmsg.ApiVersions.Int16():
+		c.failure.Store(nil)
+	}
+}
+
+var (
+	_ kgo.HookBrokerConnect = (*connections)(nil)
+	_ kgo.HookBrokerRead    = (*connections)(nil)
+)

@@ -248,5 +248,5 @@ func TestNobodyListens(t *testing.T) {
 	if !Retriable(err) {
 		t.Errorf("a broker that is down: %v", err)
 	}
-	mustContain(t, err, "127.0.0.1:22999")
+	mustContain(t, err, "127.0.0.1:22999", "connection refused")
 }

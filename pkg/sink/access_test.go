@@ -1,0 +1,236 @@
+package sink
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/walstream/walstream/internal/testenv"
+)
+
+const secret = "hunter2-secret"
+
+func TestSASLAndTLS(t *testing.T) {
+	serverTLS, clientTLS := certificates(t)
+	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
+		t.Run(mechanism, func(t *testing.T) {
+			_, brokers := testenv.NewKfake(t, kfake.EnableSASL(), kfake.TLS(serverTLS), kfake.Superuser(mechanism, "writer", secret), kfake.SeedTopics(1, "orders"))
+			cfg := testConfig(t, brokers)
+			cfg.TLS, cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = clientTLS, mechanism, "writer", secret
+			log := new(locked)
+			cfg.Logger = zerolog.New(log).Level(zerolog.TraceLevel)
+			r := start(t, cfg)
+			r.transaction(event("orders", "k", "v", 1))
+			r.untilConfirmed()
+
+			// The same over a dialer of one's own.
+			cfg.DialContext = new(net.Dialer).DialContext
+			mustLoad(t, open(t, cfg), r.lsn)
+
+			cfg.SASLPassword = "wrong-" + secret
+			_, _, err := open(t, cfg).Load(within(t, time.Second))
+			mustContain(t, err, "login", "wrong user or password") // kfake hangs up; Kafka says it
+			if text := err.Error() + log.String() + fmt.Sprintf("%v %+v %#v", cfg, cfg, &cfg); strings.Contains(text, secret) {
+				t.Errorf("the password is shown")
+			}
+		})
+	}
+	t.Run("login refused in words", func(t *testing.T) {
+		cluster, brokers := testenv.NewKfake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "writer", secret))
+		cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.KeepControl()
+			resp := req.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+			resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
+			return resp, nil, true
+		})
+		cfg := testConfig(t, brokers)
+		cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = "PLAIN", "writer", "wrong-"+secret
+		_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
+		if !as[*AccessError](err) || Retriable(err) {
+			t.Fatalf("reported %v", err)
+		}
+		mustContain(t, err, "login", `"writer"`, "kafka-sasl-mechanism")
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("the password is shown: %v", err)
+		}
+	})
+	t.Run("another authority", func(t *testing.T) {
+		_, brokers := testenv.NewKfake(t, kfake.TLS(serverTLS))
+		cfg := testConfig(t, brokers)
+		cfg.TLS = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+		_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
+		mustContain(t, err, "certificate", brokers[0])
+	})
+}
+
+// Every right that can be missing is named with its resource.
+func TestMissingRights(t *testing.T) {
+	const pipeline = "bank.s"
+	checkpoints, ids := "walstream.checkpoints."+pipeline, "walstream."
+	allow := func(resource kmsg.ACLResourceType, name string, operations ...kmsg.ACLOperation) (acls []kfake.ACL) {
+		for _, operation := range operations {
+			acls = append(acls, kfake.ACL{Resource: resource, Name: name, Pattern: kmsg.ACLResourcePatternTypePrefixed, Operation: operation, Allow: true})
+		}
+		return acls
+	}
+	topic, txn := kmsg.ACLResourceTypeTopic, kmsg.ACLResourceTypeTransactionalId
+	all := func() [][]kfake.ACL {
+		return [][]kfake.ACL{
+			allow(topic, checkpoints, kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationCreate, kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs),
+			allow(txn, ids, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe),
+			allow(topic, "orders", kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs),
+		}
+	}
+	for name, c := range map[string]struct {
+		acls [][]kfake.ACL
+		says []string
+	}{
+		"all": {acls: all()},
+		"checkpoint topic may not be made": {
+			acls: [][]kfake.ACL{allow(topic, checkpoints, kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe), all()[1], all()[2]},
+			says: []string{"Create", checkpoints},
+		},
+		"no transactional id": {
+			acls: [][]kfake.ACL{all()[0], all()[2]},
+			says: []string{"Write", `transactional id "walstream.bank.s.0"`},
+		},
+		"topic may not be written": {
+			acls: [][]kfake.ACL{all()[0], all()[1], allow(topic, "orders", kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs)},
+			says: []string{"Write", `topic "orders"`, "User:writer"},
+		},
+		"topic may not be seen": {
+			acls: [][]kfake.ACL{all()[0], all()[1]},
+			says: []string{"Describe", `topic "orders"`},
+		},
+		"its settings may not be read": { // the default limit is assumed
+			acls: [][]kfake.ACL{all()[0], all()[1], allow(topic, "orders", kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var acls []kfake.ACL
+			for _, some := range c.acls {
+				acls = append(acls, some...)
+			}
+			_, brokers := testenv.NewKfake(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "orders"),
+				kfake.Superuser("PLAIN", "root", "root"), kfake.User("PLAIN", "writer", secret, acls...))
+			cfg := testConfig(t, brokers)
+			cfg.Pipeline = pipeline
+			cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = "PLAIN", "writer", secret
+			err := runOnce(t, cfg, "orders")
+			if len(c.says) == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !as[*AccessError](err) || Retriable(err) {
+				t.Fatalf("reported %v", err)
+			}
+			mustContain(t, err, c.says...)
+		})
+	}
+}
+
+// runOnce goes through a start and one row.
+func runOnce(t *testing.T, cfg Config, topic string) error {
+	t.Helper()
+	ctx := within(t, 20*time.Second)
+	k := open(t, cfg)
+	if _, _, err := k.Load(ctx); err != nil {
+		return err
+	}
+	c, err := k.Claim(ctx)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(c.Close)
+	if _, _, err := c.Load(ctx); err != nil {
+		return err
+	}
+	if err := c.Write(ctx, baseRecord(cfg.Pipeline)); err != nil {
+		return err
+	}
+	i := c.NewIdempotent(baseRecord(cfg.Pipeline))
+	t.Cleanup(i.Close)
+	r := drive(t, i)
+	r.transaction(event(topic, "k", "v", 1))
+	r.until("it is over", func() bool { return r.err != nil || !r.ledger.Pending() })
+	return r.err
+}
+
+func TestConfigFaults(t *testing.T) {
+	good := testConfig(t, []string{"localhost:9092"})
+	for name, c := range map[string]struct {
+		change func(c *Config)
+		says   []string
+	}{
+		"compression":      {func(c *Config) { c.Compression = "brotli" }, []string{`"brotli"`, "zstd"}},
+		"pipeline":         {func(c *Config) { c.Pipeline = "a b" }, []string{`"a b"`}},
+		"long pipeline":    {func(c *Config) { c.Pipeline = strings.Repeat("x", 240) }, []string{"249"}},
+		"several at once":  {func(c *Config) { c.Brokers = nil; c.Compression = "x" }, []string{"brokers", `"x"`}},
+		"mechanism":        {func(c *Config) { c.SASLMechanism, c.SASLUser, c.SASLPassword = "GSSAPI", "u", "p" }, []string{"GSSAPI", "PLAIN"}},
+		"user alone":       {func(c *Config) { c.SASLUser = "u" }, []string{"mechanism"}},
+		"without password": {func(c *Config) { c.SASLMechanism, c.SASLUser = "PLAIN", "u" }, []string{"password"}},
+		"replication":      {func(c *Config) { c.TopicReplicationFactor = -2 }, []string{"-2"}},
+		"window":           {func(c *Config) { c.MaxInFlight.Events = 0 }, []string{"in flight"}},
+	} {
+		cfg := good
+		c.change(&cfg)
+		_, err := Open(cfg)
+		t.Run(name, func(t *testing.T) { mustContain(t, err, c.says...) })
+	}
+	for compression := range compressions {
+		cfg := good
+		cfg.Compression = compression
+		k, err := Open(cfg)
+		if err != nil {
+			t.Fatal(compression, err)
+		}
+		c, err := k.newClient(k.producer(func(string) int32 { return defaultMaxMessage }))
+		if err != nil {
+			t.Fatal(compression, err)
+		}
+		c.Close()
+		k.Close()
+	}
+}
+
+func certificates(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kafka"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(certificate)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12},
+		&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+}
