@@ -10,5 +10,9 @@
 // What surprised us: a restored disk snapshot has the same system identifier,
 // timeline and xids as the server it was taken from, and its new rows have
 // commit LSNs below the published ones. That is why Resume wants to meet the
-// checkpoint's own transaction instead of comparing LSNs.
+// checkpoint's own transaction instead of comparing LSNs. After a lost tail the
+// slot still stands before the switch point, so the transactions between come
+// again, and none of them is the checkpoint's: that edge has no XID to meet. And
+// a row acknowledged twice does no harm until it stands in for another, so the
+// Ledger adds up receipts instead of remembering rows.
 package checkpoint

@@ -279,9 +279,6 @@ func TestCompareAnswerIsExact(t *testing.T) {
 		"a third server":            {with(func(s *situation) { s.server.SystemID = "7003" }), Accept{Server: "7002"}},
 		"another switch point":      {with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 4, 7*mib+1 }), Accept{LostTail: 7 * mib}},
 		"switch point is not known": {with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint, s.server.SwitchUnknown = 4, 7*mib, true }), Accept{LostTail: 7 * mib}},
-		"nothing known, nothing accepted": {
-			with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 4, 0 }), Accept{LostTail: 0},
-		},
 	} {
 		var asked, refused *Refusal
 		_, err := test.compare(Accept{})
@@ -289,6 +286,15 @@ func TestCompareAnswerIsExact(t *testing.T) {
 		if !errors.As(err, &asked) || !errors.As(errThen, &refused) || *refused != *asked {
 			t.Errorf("%s: %+v, error %v; want %v", name, decision, errThen, err)
 		}
+	}
+}
+
+// A switch point of 0 is nobody's answer.
+func TestCompareAcceptsNoZero(t *testing.T) {
+	_, err := with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 4, 0 }).compare(Accept{})
+	var refusal *Refusal
+	if !errors.As(err, &refusal) || refusal.Kind != RefuseTimeline {
+		t.Errorf("error %v", err)
 	}
 }
 
