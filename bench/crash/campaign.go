@@ -179,19 +179,23 @@ func (c *campaign) settle(ctx context.Context) error {
 	if err := c.streaming(ctx); err != nil {
 		return err
 	}
+	c.say("the writers have ended with %d rows committed; waiting until all are confirmed", c.writers.committed.Load())
+	if err := c.confirmed(ctx); err != nil {
+		return err
+	}
+	return c.service.Stop(30 * time.Second)
+}
+
+// confirmed waits until everything committed so far is confirmed.
+func (c *campaign) confirmed(ctx context.Context) error {
 	var end string
 	if err := c.db.QueryRow(ctx, `SELECT pg_current_wal_insert_lsn()::text`).Scan(&end); err != nil {
 		return err
 	}
-	c.say("the writers have ended at %s with %d rows committed; waiting until all is confirmed", end, c.writers.committed.Load())
-	err := c.until(ctx, "the slot to confirm "+end, func(ctx context.Context) (done bool, err error) {
+	return c.until(ctx, "the slot to confirm "+end, func(ctx context.Context) (done bool, err error) {
 		err = c.db.QueryRow(ctx, `SELECT confirmed_flush_lsn >= $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1`, slot, end).Scan(&done)
 		return done, err
 	})
-	if err != nil {
-		return err
-	}
-	return c.service.Stop(30 * time.Second)
 }
 
 // until asks again and again until it is done.

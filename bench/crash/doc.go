@@ -16,7 +16,7 @@
 // answered was not in Kafka: the rows committed before the kill are more than
 // those that the instances up to it have published. This is told afterwards from
 // what was written, not from what walstream says of itself. Nine kills in ten
-// follow a commit by no more than two milliseconds, so that most are; one in ten
+// follow a commit by half a millisecond at most, so that most are; one in ten
 // hits the start instead, and never counts.
 //
 // The seed is printed and makes the schedule and the rows again; the moments are

@@ -47,16 +47,22 @@ func (c *campaign) earlyKills() map[int]bool {
 	return early
 }
 
-// killStreaming kills walstream while it works, just after a commit.
+// killStreaming kills walstream while it works, just after a commit; in one of
+// four cases while it still makes up for the time it was down.
 func (c *campaign) killStreaming(ctx context.Context) error {
+	if c.rng.IntN(4) > 0 {
+		if err := c.caughtUp(ctx); err != nil {
+			return err
+		}
+	}
 	if err := c.progress(ctx); err != nil {
 		return err
 	}
-	if err := c.writers.nextCommit(ctx, 10); err != nil {
+	if err := c.writers.nextCommit(ctx, maxRows/2); err != nil {
 		return err
 	}
 	// Too short for a timer.
-	for wait, from := time.Duration(c.rng.IntN(2000))*time.Microsecond, time.Now(); time.Since(from) < wait; {
+	for wait, from := time.Duration(c.rng.IntN(500))*time.Microsecond, time.Now(); time.Since(from) < wait; {
 	}
 	return c.kill(ctx, false)
 }
@@ -131,6 +137,15 @@ func (c *campaign) restartBroker(ctx context.Context) error {
 	c.say("broker restart %d of %d: %s, down for %s, rows arrive again %s later", c.brokers, c.brokerRestarts, how,
 		up.Sub(down).Round(time.Millisecond), time.Since(up).Round(time.Millisecond))
 	return nil
+}
+
+// caughtUp waits until what had been committed when the instance began to stream
+// is confirmed.
+func (c *campaign) caughtUp(ctx context.Context) error {
+	if err := c.streaming(ctx); err != nil {
+		return err
+	}
+	return c.confirmed(ctx)
 }
 
 // progress waits until the instance streams and has published for a while, so
