@@ -84,7 +84,7 @@ func postgresProblem(err error) error {
 }
 
 // dsnPassword finds sslpassword and every key that may be meant to be password.
-var dsnPassword = regexp.MustCompile(`(?i)(pass[a-z]*\s*=\s*)('(?:[^'\\]|\\.)*'|(?:[^\s\v\\]|\\.)*)`)
+var dsnPassword = regexp.MustCompile(`(?is)(pass[a-z]*[\s\v]*=[\s\v]*)('(?:[^'\\]|\\.)*'|(?:[^\s\v\\]|\\.)*)`)
 
 // maskPostgres hides the passwords of a URL or DSN that can be used; of any
 // other nothing is shown.
