@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +22,7 @@ type bank struct {
 	database string
 	topic    string
 	postgres string // URL or DSN of the database
+	relay    string // the same, for walstream
 	made     bool   // the database, by us
 }
 
@@ -30,6 +30,7 @@ type bank struct {
 // demo's: it is neither used nor removed.
 func openBank(ctx context.Context, s *servers, o options) (*bank, error) {
 	b := &bank{servers: s, database: o.database, topic: o.topic, postgres: withDatabase(s.postgres, o.database)}
+	b.relay = b.postgres
 	if err := b.refuseOthers(ctx); err != nil {
 		return nil, err
 	}
@@ -47,8 +48,8 @@ func (b *bank) topics() []string {
 	return []string{b.topic, "walstream.checkpoints." + b.pipeline()}
 }
 
-// walstreamArgs is the command line. The address of PostgreSQL may hold a
-// password, so it is a variable.
+// walstreamArgs is walstream's command line. Where PostgreSQL is goes into a
+// variable: others can see a command line, and the address may hold a password.
 func (b *bank) walstreamArgs() []string {
 	return []string{
 		"--slot", b.slot(), "--create-topics", "--topic-partitions", "6",
@@ -108,46 +109,6 @@ func (b *bank) make(ctx context.Context) error {
 	}
 	b.made = true
 	return b.makeTables(ctx)
-}
-
-const accountsTable = `
-CREATE TABLE accounts (
-	id text PRIMARY KEY,
-	balance_cents bigint NOT NULL DEFAULT 0,
-	deposits bigint NOT NULL DEFAULT 0
-)`
-
-func (b *bank) makeTables(ctx context.Context) error {
-	outbox, err := outboxSQL(ctx)
-	if err != nil {
-		return err
-	}
-	db, err := pgx.Connect(ctx, b.postgres)
-	if err != nil {
-		return fmt.Errorf("connect to database %q: %w", b.database, err)
-	}
-	defer func() { _ = db.Close(context.WithoutCancel(ctx)) }()
-	if _, err := db.Exec(ctx, outbox); err != nil {
-		return fmt.Errorf("apply sql/publication.sql to database %q: %w", b.database, err)
-	}
-	if _, err := db.Exec(ctx, accountsTable); err != nil {
-		return fmt.Errorf("make the accounts: %w", err)
-	}
-	_, err = db.Exec(ctx, `INSERT INTO accounts (id) SELECT 'acc-' || n FROM generate_series(1, $1::int) n`, accounts)
-	if err != nil {
-		return fmt.Errorf("open the accounts: %w", err)
-	}
-	return nil
-}
-
-// outboxSQL is sql/publication.sql, found by the module's root.
-func outboxSQL(ctx context.Context) (string, error) {
-	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("find walstream's sources: %w", err)
-	}
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "sql", "publication.sql"))
-	return string(text), err
 }
 
 // removeWait bounds the removal; a walsender holds its slot for a moment after
@@ -238,4 +199,16 @@ func withDatabase(postgres, database string) string {
 	query.Del("dbname")
 	at.RawQuery = query.Encode()
 	return at.String()
+}
+
+// withoutPassword is a URL that tells people where a database is.
+func withoutPassword(postgres string) string {
+	config, err := pgx.ParseConfig(postgres)
+	if err != nil {
+		return "postgres://..." // the connection will say what is wrong
+	}
+	return (&url.URL{
+		Scheme: "postgres", User: url.User(config.User),
+		Host: net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))), Path: "/" + config.Database,
+	}).String()
 }

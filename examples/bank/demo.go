@@ -79,14 +79,17 @@ func (d *demo) start(ctx context.Context) (err error) {
 	d.walstream, err = service.Start(service.Options{
 		Binary: binary,
 		Args:   d.bank.walstreamArgs(),
-		Env:    []string{"WALSTREAM_POSTGRES=" + d.bank.postgres},
+		Env:    []string{"WALSTREAM_POSTGRES=" + d.bank.relay},
 		Log:    &childLog{out: d.out},
 	})
 	if err != nil {
 		return err
 	}
-	d.out.line("$ %s", d.walstream.CommandLine())
-	d.out.line("  (look on with: curl -s http://%s/status)", d.walstream.Addr)
+	d.out.line("$ WALSTREAM_POSTGRES=%s %s", withoutPassword(d.bank.relay), d.walstream.CommandLine())
+	d.out.line("  meanwhile: curl -s http://%s/status", d.walstream.Addr)
+	if d.servers.ownPostgres != nil {
+		d.out.line("             psql %s", d.bank.postgres)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startWait, fmt.Errorf("waited %s", startWait))
 	defer cancel()
 	return d.walstream.WaitStreaming(ctx)

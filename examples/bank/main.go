@@ -70,7 +70,7 @@ func parseOptions(args []string, getenv func(string) string, usage io.Writer) (o
 		"`URL` or DSN of a PostgreSQL with wal_level=logical (WALSTREAM_POSTGRES); empty: one of the demo's own")
 	flags.StringVar(&brokers, "kafka-brokers", getenv("WALSTREAM_KAFKA_BROKERS"),
 		"`HOST:PORT,...` of Kafka (WALSTREAM_KAFKA_BROKERS); empty: one in this process")
-	flags.StringVar(&o.database, "database", "bank", "database to make")
+	flags.StringVar(&o.database, "database", "bank", "database to make on the given PostgreSQL")
 	flags.StringVar(&o.topic, "topic", "deposits", "topic to make")
 	flags.StringVar(&events, "events", getenv("EVENTS"), "deposits to make (EVENTS); empty: until Ctrl-C")
 	flags.IntVar(&o.rate, "rate", 2000, "deposits per second")
@@ -93,6 +93,8 @@ func parseOptions(args []string, getenv func(string) string, usage io.Writer) (o
 		return o, fmt.Errorf("rate: %d is not from 1 to 100000", o.rate)
 	case !databaseName.MatchString(o.database):
 		return o, fmt.Errorf("database: %q is not one of at most 40 small letters, digits and _", o.database)
+	case o.postgres == "" && o.database != "bank":
+		return o, errors.New("database: goes with -postgres: the demo's own server has the names of sql/publication.sql")
 	case !topicName.MatchString(o.topic):
 		return o, fmt.Errorf("topic: %q is not one of at most 200 letters, digits and ._-", o.topic)
 	}

@@ -42,6 +42,7 @@ func TestParseOptions(t *testing.T) {
 		{args: "-events many", err: `events: "many"`},
 		{args: "-rate 0", err: "rate: 0"},
 		{args: "-database Bank", err: `database: "Bank"`},
+		{args: "-database other", err: "database: goes with -postgres"},
 		{args: "-topic a/b", err: `topic: "a/b"`},
 		{args: "5000", err: `"5000" is not a flag`},
 		{args: "-evnts 1", err: "-evnts"},
@@ -78,6 +79,17 @@ func TestWithDatabase(t *testing.T) {
 		got := fmt.Sprint(config.User, config.Password, config.Host, config.Port, config.Database, config.TLSConfig == nil)
 		if want := fmt.Sprint("u", "p@ss", "h", 5433, "bank", true); got != want {
 			t.Errorf("%s: got %s, want %s", given, got, want)
+		}
+	}
+}
+
+func TestWithoutPassword(t *testing.T) {
+	for _, given := range []string{
+		"postgres://u:secret@h:5433/d?sslmode=disable",
+		"host=h port=5433 user=u password=secret dbname=d sslmode=disable",
+	} {
+		if got := withoutPassword(given); got != "postgres://u@h:5433/d" {
+			t.Errorf("%s: got %s", given, got)
 		}
 	}
 }
