@@ -31,6 +31,6 @@
 //
 // What surprised us: pgoutput names a domain column's type by the domain's OID
 // but sends the base type's binary format, which nothing in the stream gives
-// away, so a domain asks for the text format. PostgreSQL lets nobody drop a
-// column that a publication lists, but it lets everybody rename it.
+// away, so a domain asks for the text format. PostgreSQL lets nobody drop or
+// retype a column that a publication lists, but it lets everybody rename it.
 package outbox

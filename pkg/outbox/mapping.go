@@ -32,6 +32,9 @@ type MappingConfig struct {
 type TableNeed struct {
 	Schema, Name string
 	Columns      []string
+	// Absent would be read too, if the stream carried them: columns of our own
+	// table's shape that this one does without, which Resolve found out.
+	Absent []string
 }
 
 // Mapping turns rows into events. One goroutine uses it. The use of one session:
@@ -264,8 +267,12 @@ func (m *Mapping) Tables() []TableNeed {
 	for _, t := range m.tables {
 		need := TableNeed{Schema: t.schema, Name: t.name}
 		for _, c := range t.columns {
-			if (t.resolved == nil || c.present || c.required) && !slices.Contains(need.Columns, c.name) {
-				need.Columns = append(need.Columns, c.name)
+			list := &need.Columns
+			if t.resolved != nil && !c.present && !c.required {
+				list = &need.Absent
+			}
+			if !slices.Contains(*list, c.name) {
+				*list = append(*list, c.name)
 			}
 		}
 		if t.resolved != nil {

@@ -312,7 +312,7 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fmt.Sprint(m.Tables())
-	if want := "[{public outbox [traceparent event_id aggregate_type aggregate_id event_type topic key payload headers]}]"; got != want {
+	if want := "[{public outbox [traceparent event_id aggregate_type aggregate_id event_type topic key payload headers] [id]}]"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if err := m.Resolve(); err == nil {

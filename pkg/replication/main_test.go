@@ -1,10 +1,11 @@
 package replication
 
 import (
-	"os"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/walstream/walstream/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m).Run()) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.Main(m)) }

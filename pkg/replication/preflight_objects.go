@@ -131,40 +131,44 @@ func (f *facts) judgeMissingPublication(name string, spec Spec) []Finding {
 
 // judgePublished: what the publication says about one table.
 func (f *facts) judgePublished(name string, t *TableInfo, need PublishedTable, alter string) (found []Finding) {
-	asWanted := need.quoted() + " (" + quoteAll(need.Columns) + ")"
 	bad := func(detail, remedy string) { found = append(found, fail(name, detail, remedy)) }
 	if !t.Published {
-		bad(fmt.Sprintf("it does not carry table %s", need), alter+"ADD TABLE "+asWanted+";")
+		bad(fmt.Sprintf("it does not carry table %s", need), alter+"ADD TABLE "+need.quoted()+" ("+quoteAll(need.Columns)+");")
 		return found
 	}
-	// In one transaction: rows written between the two would be passed over.
-	replace := "BEGIN; " + alter + "DROP TABLE " + need.quoted() + "; " + alter + "ADD TABLE " + asWanted + "; COMMIT;"
+	replace := func(more ...string) string {
+		// In one transaction: rows written between the two would be passed over.
+		return "BEGIN; " + alter + "DROP TABLE " + need.quoted() + "; " +
+			alter + "ADD TABLE " + need.quoted() + " (" + quoteAll(append(slices.Clone(need.Columns), more...)) + "); COMMIT;"
+	}
 	if t.RowFilter {
-		bad(fmt.Sprintf("it leaves rows of %s out: its filter would lose events", need), replace)
+		bad(fmt.Sprintf("it leaves rows of %s out: its filter would lose events", need), replace())
 	}
 	if t.Kind == "p" && !f.publication.ViaRoot {
 		bad(fmt.Sprintf("the rows of %s would arrive under the names of its partitions", need), alter+"SET (publish_via_partition_root = true);")
 	}
-	var missing []string
+	var missing, idle, absent []string
 	for _, c := range t.Columns {
-		if slices.Contains(need.Columns, c.Name) && !t.Carries(c, f.publication, f.version) {
+		carried, mapped := t.Carries(c, f.publication, f.version), slices.Contains(need.Columns, c.Name)
+		switch {
+		case mapped && !carried:
 			missing = append(missing, c.Name)
+		case !mapped && c.Listed:
+			idle = append(idle, c.Name)
+		case !carried && slices.Contains(need.Absent, c.Name) && (c.Generated == "" || f.version >= 180000 && c.Generated == "s"):
+			absent = append(absent, c.Name)
 		}
 	}
 	if len(missing) > 0 {
-		bad(fmt.Sprintf("of %s it does not carry what is mapped: %s", need, strings.Join(missing, ", ")), replace)
+		bad(fmt.Sprintf("of %s it does not carry what is mapped: %s", need, strings.Join(missing, ", ")), replace())
 	}
-	if t.ColumnList {
-		var idle []string
-		for _, c := range t.Columns {
-			if c.Listed && !slices.Contains(need.Columns, c.Name) {
-				idle = append(idle, c.Name)
-			}
-		}
-		if len(idle) > 0 {
-			found = append(found, warn(name, fmt.Sprintf("of %s it carries columns that nothing maps (a mapped one that was renamed?): %s",
-				need, strings.Join(idle, ", ")), replace))
-		}
+	if len(absent) > 0 {
+		found = append(found, warn(name, fmt.Sprintf("of %s it does not carry what would be mapped by default: %s",
+			need, strings.Join(absent, ", ")), replace(absent...)))
+	}
+	if len(idle) > 0 {
+		found = append(found, warn(name, fmt.Sprintf("of %s it carries columns that nothing maps (a mapped one that was renamed?): %s",
+			need, strings.Join(idle, ", ")), replace()))
 	}
 	return found
 }

@@ -27,7 +27,7 @@ func goodFacts() facts {
 
 var bankSpec = Spec{
 	Slot: "bank_outbox_slot", ApplicationName: "bank.bank_outbox_slot",
-	Publication: PublicationSpec{Name: "bank_outbox_pub", Tables: []PublishedTable{{Schema: "public", Name: "outbox", Columns: []string{"id", "payload"}}}},
+	Publication: PublicationSpec{Name: "bank_outbox_pub", Tables: []PublishedTable{{Schema: "public", Name: "outbox", Columns: []string{"id", "payload"}, Absent: []string{"traceparent", "headers"}}}},
 }
 
 // notOK are the findings that are not fine, one to a line, without their remedies.
@@ -91,6 +91,9 @@ func TestJudge(t *testing.T) {
 		{"not published", func(f *facts) { f.tables[0].Published = false }, []string{"fail publication bank_outbox_pub: it does not carry table public.outbox"}},
 		{"row filter", func(f *facts) { f.tables[0].RowFilter = true }, []string{"fail publication bank_outbox_pub: it leaves rows"}},
 		{"column list", func(f *facts) { f.tables[0].Columns[1].Listed = false }, []string{"fail publication bank_outbox_pub: of public.outbox it does not carry what is mapped: payload"}},
+		{"a column that would be mapped", func(f *facts) {
+			f.tables[0].Columns = append(f.tables[0].Columns, TableColumn{Name: "traceparent"})
+		}, []string{"warn publication bank_outbox_pub: of public.outbox it does not carry what would be mapped by default: traceparent"}},
 		{"partitioned, by leaf", func(f *facts) {
 			f.tables[0].Kind, f.publication.ViaRoot = "p", false
 		}, []string{"fail publication bank_outbox_pub: the rows of public.outbox would arrive under the names"}},

@@ -13,6 +13,7 @@ import (
 type PublishedTable struct {
 	Schema, Name string
 	Columns      []string
+	Absent       []string // done without, but of use where table and stream have them
 }
 
 func (t PublishedTable) String() string { return t.Schema + "." + t.Name }
