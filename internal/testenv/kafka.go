@@ -119,6 +119,36 @@ func SharedKafka(t testing.TB) *Kafka {
 	return k
 }
 
+// CreateTopic makes a topic of the test's own, replicated as the brokers do by
+// default, and returns its name. It is deleted at the end of the test.
+func (k *Kafka) CreateTopic(t testing.TB, partitions int32, settings map[string]string) string {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers...))
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	admin := kadm.NewClient(client)
+	configs := make(map[string]*string, len(settings))
+	for name, value := range settings {
+		configs[name] = &value
+	}
+	topic := strings.ReplaceAll(databaseName(t.Name()), "_", "-")
+	if _, err := admin.CreateTopic(t.Context(), partitions, -1, configs, topic); err != nil {
+		client.Close()
+		t.Fatalf("testenv: create a topic: %v", err)
+	}
+	t.Cleanup(func() {
+		defer client.Close()
+		if k.server != nil && k.runningBrokers() == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_, _ = admin.DeleteTopic(ctx, topic) // a leftover harms nobody: names are unique
+	})
+	return topic
+}
+
 // announce says in the test's log when it proves less than it could.
 func (k *Kafka) announce(t testing.TB) {
 	t.Helper()
@@ -205,7 +235,7 @@ func (k *Kafka) brokerReady(ctx context.Context, node int, broker string) error 
 			brokers, err = kadm.NewClient(client).ListBrokers(ctx)
 			known = len(brokers)
 		}
-		if known >= k.runningBrokers() {
+		if known >= max(k.runningBrokers(), 1) {
 			return nil
 		}
 		if k.server != nil && !k.server.running(node) {
@@ -233,7 +263,7 @@ func (k *Kafka) runningBrokers() int {
 			count++
 		}
 	}
-	return max(count, 1)
+	return count
 }
 
 // NewKfake starts franz-go's fake for a test that wants it and its faults, not

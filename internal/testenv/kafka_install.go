@@ -47,8 +47,16 @@ type kafkaInstall struct {
 	archive   string // class data, which halves the start; empty while it is made
 }
 
-// findKafka finds Java and the jars, or fetches the jars.
+// foundKafka remembers how the search ended: every test of a machine without a
+// network would try again.
+var foundKafka once[kafkaInstall]
+
 func findKafka(ctx context.Context) (kafkaInstall, error) {
+	return foundKafka.get(func() (kafkaInstall, error) { return searchKafka(context.WithoutCancel(ctx)) })
+}
+
+// searchKafka finds Java and the jars, or fetches the jars.
+func searchKafka(ctx context.Context) (kafkaInstall, error) {
 	java, version, err := findJava()
 	if err != nil {
 		return kafkaInstall{}, err

@@ -36,17 +36,10 @@ func roundTrip(t *testing.T, k *Kafka, topic, value string) (read []string) {
 	return read
 }
 
-func createTopic(t *testing.T, k *Kafka, topic string) {
-	t.Helper()
-	if _, err := kadm.NewClient(kafkaClient(t, k)).CreateTopic(t.Context(), 1, -1, nil, topic); err != nil {
-		t.Fatalf("create a topic: %v", err)
-	}
-}
-
 func testKafkaKeepsData(t *testing.T, k *Kafka) {
-	createTopic(t, k, "kept")
+	topic := k.CreateTopic(t, 1, nil)
 	want := []string{"first"}
-	if got := roundTrip(t, k, "kept", "first"); !slices.Equal(got, want) {
+	if got := roundTrip(t, k, topic, "first"); !slices.Equal(got, want) {
 		t.Fatalf("read %v, want %v", got, want)
 	}
 	for how, end := range map[string]func(...int) error{"stop": k.Stop, "kill": k.Kill} {
@@ -57,7 +50,7 @@ func testKafkaKeepsData(t *testing.T, k *Kafka) {
 			t.Fatal(err)
 		}
 		want = append(want, how)
-		if got := roundTrip(t, k, "kept", how); !slices.Equal(got, want) {
+		if got := roundTrip(t, k, topic, how); !slices.Equal(got, want) {
 			t.Errorf("after %s: read %v, want %v", how, got, want)
 		}
 	}
@@ -77,11 +70,34 @@ func TestKafkaKeepsData(t *testing.T) {
 	testKafkaKeepsData(t, NewKafka(t, KafkaOptions{Real: true}))
 }
 
+// Three brokers replicate: what one acknowledged survives it.
+func TestKafkaSurvivesABroker(t *testing.T) {
+	k := NewKafka(t, KafkaOptions{Real: true, Brokers: 3})
+	topic := k.CreateTopic(t, 1, nil)
+	roundTrip(t, k, topic, "before")
+	topics, err := kadm.NewClient(kafkaClient(t, k)).ListTopics(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader := int(topics[topic].Partitions[0].Leader) - 1 // nodes count from 1
+	if err := k.Kill(leader); err != nil {
+		t.Fatal(err)
+	}
+	if got := roundTrip(t, k, topic, "without"); got[0] != "before" {
+		t.Errorf("read %v", got)
+	}
+	if err := k.Start(t.Context(), leader); err != nil {
+		t.Fatal(err)
+	}
+	if got := roundTrip(t, k, topic, "after"); !slices.Equal(got, []string{"before", "without", "after"}) {
+		t.Errorf("read %v", got)
+	}
+}
+
 func TestNewKfake(t *testing.T) {
 	_, brokers := NewKfake(t)
 	k := &Kafka{Brokers: brokers}
-	createTopic(t, k, "one")
-	if got := fmt.Sprint(roundTrip(t, k, "one", "value")); got != "[value]" {
+	if got := fmt.Sprint(roundTrip(t, k, k.CreateTopic(t, 1, nil), "value")); got != "[value]" {
 		t.Errorf("read %s", got)
 	}
 }
@@ -91,8 +107,7 @@ func TestSharedKafka(t *testing.T) {
 	if again := SharedKafka(t); again != k {
 		t.Error("a second cluster was started")
 	}
-	createTopic(t, k, t.Name())
-	roundTrip(t, k, t.Name(), "value")
+	roundTrip(t, k, k.CreateTopic(t, 1, map[string]string{"min.insync.replicas": "1"}), "value")
 }
 
 func TestRealRefusesKfake(t *testing.T) {

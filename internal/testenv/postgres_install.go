@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	embedded "github.com/fergusstrange/embedded-postgres"
@@ -37,7 +38,7 @@ func findPostgres(ctx context.Context, major int) (pgInstall, error) {
 	if install, ok := found[wanted]; ok {
 		return install, nil
 	}
-	install, err := fetchPostgres(ctx, wanted)
+	install, err := fetched[wanted].get(func() (pgInstall, error) { return fetchPostgres(context.WithoutCancel(ctx), wanted) })
 	if err == nil || major != 0 {
 		return install, err
 	}
@@ -49,8 +50,12 @@ func findPostgres(ctx context.Context, major int) (pgInstall, error) {
 	return install, err
 }
 
+// fetched remembers, for each major, how the fetch ended: every test of a
+// machine without a network would try again.
+var fetched [NewestMajor + 1]once[pgInstall]
+
 // installed returns the supported majors found on this machine.
-func installed() map[int]pgInstall {
+var installed = sync.OnceValue(func() map[int]pgInstall {
 	found := make(map[int]pgInstall)
 	var dirs []string
 	if program, err := exec.LookPath("postgres"); err == nil {
@@ -73,7 +78,7 @@ func installed() map[int]pgInstall {
 		}
 	}
 	return found
-}
+})
 
 // inspect asks the programs of a directory for their version.
 func inspect(dir string) (pgInstall, error) {

@@ -15,6 +15,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TESTENV_ORPHAN") != "" {
 		orphan()
 	}
+	if os.Getenv("TESTENV_ONCE") != "" {
+		startOnce()
+	}
 	os.Exit(Main(m).Run())
 }
 

@@ -117,9 +117,9 @@ func TestProxyFaults(t *testing.T) {
 
 // testKafkaProxy: a client behind the proxy feels every fault, a direct one none.
 func testKafkaProxy(t *testing.T, k *Kafka) {
-	createTopic(t, k, "behind")
+	topic := k.CreateTopic(t, 1, nil)
 	p := k.NewProxy(t)
-	client := kafkaClient(t, k, kgo.SeedBrokers(p.Addrs...), kgo.DefaultProduceTopic("behind"),
+	client := kafkaClient(t, k, kgo.SeedBrokers(p.Addrs...), kgo.DefaultProduceTopic(topic),
 		kgo.AllowIdempotentProduceCancellation()) // else a produce in flight outlives its context
 	produce := func(patience time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
