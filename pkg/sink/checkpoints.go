@@ -33,13 +33,17 @@ func (k *Kafka) ensureCheckpointTopic(ctx context.Context) error {
 		return k.explain(err, doing, rightConfigs, topicResource(topic))
 	}
 	if policy := values[topic][settingCleanup]; policy != cleanupCompact {
-		return &SetupError{
-			Found: fmt.Sprintf("topic %q has cleanup.policy=%s: Kafka would delete the checkpoint of a quiet pipeline", topic, policy),
-			Remedy: fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=compact",
-				k.cfg.Brokers[0], topic),
-		}
+		return k.errForgets(topic, policy)
 	}
 	return nil
+}
+
+func (k *Kafka) errForgets(topic, policy string) error {
+	return &SetupError{
+		Found: fmt.Sprintf("topic %q has cleanup.policy=%s: Kafka would delete the checkpoint of a quiet pipeline", topic, policy),
+		Remedy: fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=compact",
+			k.cfg.Brokers[0], topic),
+	}
 }
 
 const (

@@ -67,6 +67,7 @@ func (k *Kafka) lookUpOne(ctx context.Context, name string) (*kmsg.MetadataRespo
 func (k *Kafka) metadata(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = false // a broker's defaults are nobody's decision
+	req.IncludeTopicAuthorizedOperations = true
 	for _, name := range names {
 		topic := kmsg.NewMetadataRequestTopic()
 		topic.Topic = kmsg.StringPtr(name)

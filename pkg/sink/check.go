@@ -1,0 +1,255 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Status of a finding.
+type Status string
+
+// What a finding means: fine; a promise that does not hold in full; walstream
+// will not work.
+const (
+	StatusOK   Status = "ok"
+	StatusWarn Status = "warn"
+	StatusFail Status = "fail"
+)
+
+// Finding is one thing that Check looked at.
+type Finding struct {
+	Name   string // e.g. "kafka topic orders"
+	Status Status
+	Detail string
+	Remedy string // a command or setting that mends it; empty when fine
+	Err    error  // an AccessError, what went wrong, or nil
+}
+
+const (
+	transactionState = "__transaction_state"
+	wantReplicas     = 3
+	wantInSync       = 2
+)
+
+// Check looks at what walstream needs of the cluster and how much its promises
+// are worth there. topics are those that rows will go to, as far as known. It
+// changes nothing, and fences nobody.
+func (k *Kafka) Check(ctx context.Context, topics []string) []Finding {
+	cluster, err := k.metadata(ctx, nil)
+	if err != nil {
+		return []Finding{{
+			Name: "kafka brokers", Status: StatusFail, Detail: k.explain(err, "connect", rightDescribe, "cluster").Error(),
+			Remedy: "check kafka-brokers, kafka-tls and the SASL settings; advertised.listeners of the brokers must be reachable from here", Err: err,
+		}}
+	}
+	findings := []Finding{k.checkBrokers(cluster)}
+	findings = append(findings, k.checkTransactionalIDs(ctx)...)
+
+	checkpoints := k.cfg.checkpointTopic()
+	names := append([]string{checkpoints, transactionState}, topics...)
+	inspection, err := k.inspect(ctx, names)
+	if err != nil {
+		return append(findings, Finding{Name: "kafka topics", Status: StatusFail, Detail: k.explain(err, "look up topics", rightDescribe, "topics").Error(), Err: err})
+	}
+	findings = append(findings, k.checkCheckpointTopic(inspection, checkpoints), k.checkTransactionState(inspection))
+	for _, topic := range topics {
+		findings = append(findings, k.checkTopic(inspection, topic))
+	}
+	return findings
+}
+
+func (k *Kafka) checkBrokers(cluster *kmsg.MetadataResponse) Finding {
+	var addresses []string
+	for _, b := range cluster.Brokers {
+		addresses = append(addresses, b.Host+":"+strconv.Itoa(int(b.Port)))
+	}
+	f := Finding{Name: "kafka brokers", Status: StatusOK, Detail: fmt.Sprintf("%d: %s", len(addresses), strings.Join(addresses, ", "))}
+	if len(addresses) < wantReplicas {
+		f.Status = StatusWarn
+		f.Remedy = "fewer than three brokers: nothing is lost when a process crashes, but it is when a disk is"
+	}
+	return f
+}
+
+// checkTransactionalIDs asks the coordinators about our ids, without touching
+// them.
+func (k *Kafka) checkTransactionalIDs(ctx context.Context) (findings []Finding) {
+	for n := range lanes {
+		id := k.cfg.transactionalID(n)
+		f := Finding{Name: "kafka transactional id " + id, Status: StatusOK, Detail: "usable"}
+		req := kmsg.NewPtrDescribeTransactionsRequest()
+		req.TransactionalIDs = []string{id}
+		resp, err := req.RequestWith(ctx, k.client)
+		if err == nil && len(resp.TransactionStates) == 1 {
+			state := resp.TransactionStates[0]
+			f.Detail = "state " + state.State
+			if err = kerr.ErrorForCode(state.ErrorCode); errors.Is(err, kerr.TransactionalIDNotFound) {
+				f.Detail, err = "not used yet", nil
+			}
+		}
+		if err != nil {
+			err = k.explain(err, "describe", rightWrite, fmt.Sprintf("transactional id %q", id))
+			f.Status, f.Detail, f.Err = StatusFail, err.Error(), err
+			f.Remedy = fmt.Sprintf("kafka-acls.sh --add --operation Write --operation Describe --transactional-id walstream.%s --resource-pattern-type prefixed", k.cfg.Pipeline)
+			var access *AccessError
+			if !errors.As(err, &access) { // a coordinator that is not up yet, or a broker before 3.0
+				f.Status, f.Remedy = StatusWarn, "check again in a moment: brokers make "+transactionState+" when it is first asked for"
+			}
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// inspection is what the cluster says of some topics.
+type inspection struct {
+	found  map[string]*kmsg.MetadataResponseTopic
+	values map[string]map[string]string
+	denied map[string]error
+}
+
+func (k *Kafka) inspect(ctx context.Context, names []string) (*inspection, error) {
+	found, err := k.lookUp(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	var present []string
+	for name, topic := range found {
+		if topicError(topic) == nil {
+			present = append(present, name)
+		}
+	}
+	in := &inspection{found: found}
+	if len(present) > 0 {
+		in.values, in.denied, err = k.configs(ctx, present, settingMaxMessage, settingMinISR, settingUnclean, settingCleanup)
+	}
+	return in, err
+}
+
+func (k *Kafka) checkCheckpointTopic(in *inspection, name string) Finding {
+	f := Finding{Name: "kafka checkpoint topic " + name, Status: StatusOK}
+	if in.found[name] == nil {
+		f.Detail = "does not exist yet; walstream makes it at its first start"
+		return f
+	}
+	in.grade(&f, name, rightRead, rightWrite)
+	if f.Status == StatusFail {
+		return f
+	}
+	if n := len(in.found[name].Partitions); n != 1 {
+		f.fail(errPartitions(name, n))
+	} else if policy := in.values[name][settingCleanup]; in.denied[name] == nil && policy != cleanupCompact {
+		f.fail(k.errForgets(name, policy))
+	}
+	return f
+}
+
+func (k *Kafka) checkTransactionState(in *inspection) Finding {
+	f := Finding{Name: "kafka " + transactionState, Status: StatusOK}
+	if in.found[transactionState] == nil {
+		f.Detail = "does not exist yet; the brokers make it with the first transaction, as transaction.state.log.replication.factor and transaction.state.log.min.isr say"
+		return f
+	}
+	in.grade(&f, transactionState)
+	if isAccess(f.Err) { // not ours to see
+		f.Status, f.Detail, f.Remedy = StatusWarn, "may not be described with our rights; its replication factor should be 3", ""
+	}
+	return f
+}
+
+func (k *Kafka) checkTopic(in *inspection, name string) Finding {
+	f := Finding{Name: "kafka topic " + name, Status: StatusOK}
+	switch err := checkTopicName(name); {
+	case err != nil:
+		f.fail(err)
+	case in.found[name] == nil && k.cfg.CreateTopics:
+		f.Detail = "does not exist; walstream makes it with the first row"
+	case in.found[name] == nil:
+		f.Status, f.Detail = StatusFail, "does not exist"
+		f.Remedy = fmt.Sprintf("kafka-topics.sh --create --topic %s, or --create-topics", name)
+	default:
+		in.grade(&f, name, rightWrite)
+	}
+	return f
+}
+
+func (f *Finding) fail(err error) {
+	f.Status, f.Detail, f.Err = StatusFail, err.Error(), err
+	var setup *SetupError
+	if errors.As(err, &setup) {
+		f.Detail, f.Remedy = setup.Found, setup.Remedy
+	}
+}
+
+// grade compares an existing topic with what the promises assume (design,
+// section 1), and our rights on it with those needed.
+func (in *inspection) grade(f *Finding, name string, rights ...string) {
+	topic := in.found[name]
+	if err := topicError(topic); err != nil {
+		f.fail(err)
+		f.Remedy = fmt.Sprintf("kafka-acls.sh --add --operation Describe --topic %s", name)
+		return
+	}
+	for _, right := range rights {
+		if !allowed(topic.AuthorizedOperations, right) {
+			f.fail(&AccessError{Right: right, Resource: topicResource(name), Err: kerr.TopicAuthorizationFailed})
+			f.Remedy = fmt.Sprintf("kafka-acls.sh --add --operation %s --topic %s", right, name)
+			return
+		}
+	}
+	replicas, inSync := smallest(topic.Partitions)
+	f.Detail = fmt.Sprintf("%d partitions, replication factor %d", len(topic.Partitions), replicas)
+	var weak []string
+	if replicas < wantReplicas {
+		weak = append(weak, fmt.Sprintf("replication factor %d: raise it to %d", replicas, wantReplicas))
+	}
+	settings := in.values[name]
+	if in.denied[name] != nil {
+		weak = append(weak, "its settings may not be read: grant DescribeConfigs, or large rows are judged by Kafka's default limit")
+	} else {
+		minISR, _ := strconv.Atoi(settings[settingMinISR])
+		f.Detail += fmt.Sprintf(", min.insync.replicas %d, max.message.bytes %s", minISR, settings[settingMaxMessage])
+		if minISR > inSync {
+			f.Status = StatusFail
+			f.Detail += fmt.Sprintf("; only %d replicas are in sync, so nothing can be written", inSync)
+			f.Remedy = "bring the missing brokers back, or lower min.insync.replicas below the replication factor"
+			return
+		}
+		if minISR < wantInSync {
+			weak = append(weak, fmt.Sprintf("min.insync.replicas %d: set it to %d", minISR, wantInSync))
+		}
+		if settings[settingUnclean] == "true" {
+			weak = append(weak, "unclean.leader.election.enable is true: a broker that lags may become leader and drop acknowledged records")
+		}
+	}
+	if len(weak) > 0 {
+		f.Status, f.Remedy = StatusWarn, strings.Join(weak, "; ")
+	}
+}
+
+// smallest replication factor and in-sync set of the partitions.
+func smallest(partitions []kmsg.MetadataResponseTopicPartition) (replicas, inSync int) {
+	for i, p := range partitions {
+		if i == 0 || len(p.Replicas) < replicas {
+			replicas = len(p.Replicas)
+		}
+		if i == 0 || len(p.ISR) < inSync {
+			inSync = len(p.ISR)
+		}
+	}
+	return replicas, inSync
+}
+
+// allowed reads the broker's bit field of operations; a broker that does not
+// tell allows everything.
+func allowed(operations int32, right string) bool {
+	const untold = -1 << 31
+	bit := map[string]kmsg.ACLOperation{rightRead: kmsg.ACLOperationRead, rightWrite: kmsg.ACLOperationWrite}[right]
+	return operations == untold || operations == 0 || operations&(1<<bit) != 0
+}
