@@ -8,8 +8,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// childLog passes on what walstream warns of. The rest is kept by the service
-// for the day it is needed.
+// childLog passes on what walstream warns of. The rest, a panic for example, is
+// kept by the service and shown when walstream has died.
 type childLog struct {
 	out  *screen
 	part []byte // of a line that is still being written
@@ -29,15 +29,14 @@ func (l *childLog) Write(p []byte) (int, error) {
 	}
 }
 
-// warns tells lines worth showing: warnings, errors, and those that are not of
-// the log, a panic for example.
+// warns tells the log's warnings and errors.
 func warns(line []byte) bool {
 	var entry struct{ Level string }
 	if json.Unmarshal(line, &entry) != nil {
-		return len(bytes.TrimSpace(line)) > 0
+		return false
 	}
 	level, err := zerolog.ParseLevel(entry.Level)
-	return err != nil || level >= zerolog.WarnLevel
+	return err == nil && level >= zerolog.WarnLevel && level != zerolog.NoLevel
 }
 
 // readable is a JSON line of the log as people read it, any other as it stands.

@@ -69,7 +69,7 @@ func (d *demo) start(ctx context.Context) (err error) {
 	if d.bank, err = openBank(ctx, d.servers, d.options); err != nil {
 		return err
 	}
-	if os.Getenv("WALSTREAM_BIN") == "" {
+	if os.Getenv(service.EnvBinary) == "" {
 		d.out.line("building walstream")
 	}
 	binary, err := service.Build(ctx, d.servers.dir)

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/walstream/walstream/internal/service"
 	"github.com/walstream/walstream/internal/testenv"
 )
 
@@ -104,7 +105,7 @@ func TestDemoWithoutWalstream(t *testing.T) {
 	if err != nil {
 		t.Skip("skipped: no program here that does nothing but fail")
 	}
-	t.Setenv("WALSTREAM_BIN", program)
+	t.Setenv(service.EnvBinary, program)
 	before := holdings(t, o)
 	if _, err := play(t, t.Context(), o, io.Discard); err == nil || !strings.Contains(err.Error(), "walstream ended") {
 		t.Errorf("error %v, want one about walstream", err)

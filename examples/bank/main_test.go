@@ -109,7 +109,6 @@ panic: walstream: bug
 		}
 	}
 	const want = `walstream: 10:00:00.000 WRN loud slot=s
-walstream: panic: walstream: bug
 walstream: <nil> ERR cut in two
 `
 	if shown.String() != want {

@@ -1,8 +1,8 @@
-//go:build !linux
+//go:build !unix
 
 package service
 
 import "os/exec"
 
-// endWithParent is Linux's; elsewhere a killed parent leaves the child behind.
+// endWithParent: a killed parent leaves the child behind here.
 func endWithParent(*exec.Cmd) {}

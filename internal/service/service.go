@@ -15,15 +15,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
+// EnvBinary names a binary to be used instead of a freshly built one.
+const EnvBinary = "WALSTREAM_BIN"
+
 // Build compiles the binary into dir, or takes the one that WALSTREAM_BIN names.
 func Build(ctx context.Context, dir string) (path string, err error) {
-	if path := os.Getenv("WALSTREAM_BIN"); path != "" {
+	if path := os.Getenv(EnvBinary); path != "" {
 		return path, nil
 	}
 	path = filepath.Join(dir, "walstream")
@@ -62,7 +66,9 @@ func Start(o Options) (*Service, error) {
 	}
 	s := &Service{Addr: addr, log: &logTail{out: o.Log}, done: make(chan struct{})}
 	s.cmd = exec.Command(o.Binary, append(o.Args, "--http-listen", addr)...)
-	s.cmd.Env = append(os.Environ(), o.Env...)
+	// Ours but for what walstream would refuse as a setting it does not know.
+	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, EnvBinary+"=") })
+	s.cmd.Env = append(s.cmd.Env, o.Env...)
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	endWithParent(s.cmd)
 	started := make(chan error)
