@@ -78,9 +78,10 @@ type campaign struct {
 
 // kill is what was known at one.
 type kill struct {
-	restart   int  // its index
-	early     bool // during the start
-	committed int  // rows whose COMMIT had been answered
+	restart   int           // its index
+	committed int           // rows whose COMMIT had been answered
+	ran       time.Duration // since the start of the instance
+	tooLate   bool          // it had ended by itself
 }
 
 // run makes the campaign and judges it. The report is nil when it did not come

@@ -48,9 +48,9 @@ func (c *campaign) earlyKills() map[int]bool {
 }
 
 // killStreaming kills walstream while it works, just after a commit; in one of
-// four cases while it still makes up for the time it was down.
+// three cases while it still makes up for the time it was down.
 func (c *campaign) killStreaming(ctx context.Context) error {
-	if c.rng.IntN(4) > 0 {
+	if c.rng.IntN(3) > 0 {
 		if err := c.caughtUp(ctx); err != nil {
 			return err
 		}
@@ -58,13 +58,20 @@ func (c *campaign) killStreaming(ctx context.Context) error {
 	if err := c.progress(ctx); err != nil {
 		return err
 	}
-	if err := c.writers.nextCommit(ctx, maxRows/2); err != nil {
+	var wait time.Duration
+	if c.rng.IntN(3) == 0 {
+		wait = time.Duration(c.rng.IntN(1000)) * time.Microsecond
+	}
+	var k kill
+	err := c.writers.afterCommit(ctx, maxRows/2, func() {
+		for from := time.Now(); time.Since(from) < wait; { // too short for a timer
+		}
+		k = c.kill()
+	})
+	if err != nil {
 		return err
 	}
-	// Too short for a timer.
-	for wait, from := time.Duration(c.rng.IntN(500))*time.Microsecond, time.Now(); time.Since(from) < wait; {
-	}
-	return c.kill(ctx, false)
+	return c.again(ctx, k)
 }
 
 // killStarting kills walstream somewhere on its way to streaming, soon after the
@@ -76,18 +83,26 @@ func (c *campaign) killStarting(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return c.kill(ctx, true)
+	return c.again(ctx, c.kill())
 }
 
-func (c *campaign) kill(ctx context.Context, early bool) error {
-	k := kill{early: early, restart: len(c.restarts), committed: int(c.writers.committed.Load())}
-	ran := time.Since(c.startedAt)
+// kill is kill -9.
+func (c *campaign) kill() kill {
+	k := kill{restart: len(c.restarts), committed: int(c.writers.committed.Load()), ran: time.Since(c.startedAt)}
 	select {
 	case <-c.service.Done():
-		return fmt.Errorf("walstream ended by itself, with exit code %d", c.service.ExitCode())
+		k.tooLate = true
 	default:
+		c.service.Kill()
 	}
-	c.service.Kill()
+	return k
+}
+
+// again reads what the killed instance has left in Kafka, and starts the next.
+func (c *campaign) again(ctx context.Context, k kill) error {
+	if k.tooLate {
+		return fmt.Errorf("walstream ended by itself, with exit code %d", c.service.ExitCode())
+	}
 	killed := time.Now()
 	r, err := c.look(ctx)
 	if err != nil {
@@ -98,7 +113,7 @@ func (c *campaign) kill(ctx context.Context, early bool) error {
 		return err
 	}
 	c.say("kill %d of %d after %s: %d rows committed, checkpoint at %s; started again after %s",
-		len(c.kills), c.options.kills, ran.Round(time.Millisecond), k.committed, r.Checkpoint, time.Since(killed).Round(time.Millisecond))
+		len(c.kills), c.options.kills, k.ran.Round(time.Millisecond), k.committed, r.Checkpoint, time.Since(killed).Round(time.Millisecond))
 	return nil
 }
 

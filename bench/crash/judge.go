@@ -36,7 +36,7 @@ func (c *campaign) judge(ctx context.Context) (*Report, error) {
 	for _, k := range c.kills {
 		waiting := k.committed - result.PublishedBefore(k.restart)
 		unpublished = append(unpublished, waiting)
-		if waiting > 0 && !k.early {
+		if waiting > 0 {
 			report.KillsInFlight++
 		}
 	}

@@ -53,7 +53,7 @@ type shared struct {
 // writers commit rows at a steady rate until they are stopped.
 type writers struct {
 	committed atomic.Int64 // rows whose COMMIT was answered
-	commits   chan int     // rows of a commit, for whoever waits for one
+	trigger   atomic.Pointer[trigger]
 	failed    chan error
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
@@ -63,7 +63,7 @@ type writers struct {
 func startWriters(ctx context.Context, dsn string, rate int, seed uint64) (*writers, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &writers{
-		commits: make(chan int), failed: make(chan error, writerCount), cancel: cancel,
+		failed: make(chan error, writerCount), cancel: cancel,
 		shared: shared{account: account{name: "shared"}},
 	}
 	for i := range writerCount {
@@ -98,19 +98,35 @@ func (w *writers) stop() error {
 	}
 }
 
-// nextCommit returns right after the next commit of at least so many rows.
-func (w *writers) nextCommit(ctx context.Context, rows int) error {
-	for {
-		select {
-		case n := <-w.commits:
-			if n >= rows {
-				return nil
-			}
-		case err := <-w.failed:
-			return fmt.Errorf("a writer failed: %w", err)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// trigger is something to do right after a commit.
+type trigger struct {
+	rows int // the fewest of the commit
+	do   func()
+	done chan struct{}
+}
+
+// afterCommit does something right after the next commit of at least so many
+// rows, on the goroutine that got the answer: waking another one takes as long
+// as publishing the rows.
+func (w *writers) afterCommit(ctx context.Context, rows int, do func()) error {
+	t := &trigger{rows: rows, do: do, done: make(chan struct{})}
+	w.trigger.Store(t)
+	select {
+	case <-t.done:
+		return nil
+	case err := <-w.failed:
+		return fmt.Errorf("a writer failed: %w", err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// answered counts a commit.
+func (w *writers) answered(rows int) {
+	w.committed.Add(int64(rows))
+	if t := w.trigger.Load(); t != nil && rows >= t.rows && w.trigger.CompareAndSwap(t, nil) {
+		t.do()
+		close(t.done)
 	}
 }
 
@@ -132,13 +148,7 @@ func (w *writer) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if committed > 0 {
-			w.committed.Add(int64(committed))
-			select {
-			case w.commits <- committed:
-			default:
-			}
-		}
+		w.answered(committed)
 		if due = due.Add(time.Duration(rows) * w.pause); time.Since(due) > time.Second {
 			due = time.Now()
 		}
