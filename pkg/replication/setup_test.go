@@ -259,16 +259,21 @@ func TestC19SlotCreationWaits(t *testing.T) {
 		}
 
 		// Waited out.
+		committed := make(chan error, 1)
 		go func() {
 			blockers := <-waiting
 			if len(blockers) == 0 || blockers[0].PID != int32(writer.PgConn().PID()) || blockers[0].ApplicationName != "nightly-job" || blockers[0].Since.IsZero() {
 				t.Errorf("it waits for %v", blockers)
 			}
-			_, _ = writer.Exec(ctx, "COMMIT")
+			_, err := writer.Exec(ctx, "COMMIT")
+			committed <- err
 		}()
 		began := time.Now()
 		if _, err := CreateSlot(ctx, conn, name, false, func(b []Blocker) { waiting <- b }); err != nil {
 			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+		if err := <-committed; err != nil {
+			t.Fatal(err)
 		}
 	})
 }
