@@ -3,9 +3,69 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/walstream/walstream/pkg/pipeline"
+	"github.com/walstream/walstream/pkg/replication"
 )
 
-// check reports everything that is missing, each with the fix.
-func check(_ context.Context, _ *Config, _ streams) error {
-	return errors.New("not built yet")
+// checkTimeout bounds the whole check: a server that does not answer is a
+// finding too.
+const checkTimeout = 30 * time.Second
+
+// check reports everything that is needed and how it stands, each missing thing
+// with the fix. It changes nothing.
+func check(ctx context.Context, c *Config, s streams) error {
+	cfg, err := c.pipelineConfig(zerolog.Nop())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	findings := pipeline.Check(ctx, cfg)
+	if err := printFindings(s.out, c, findings); err != nil {
+		return err
+	}
+	return verdict(findings)
+}
+
+func printFindings(out io.Writer, c *Config, findings []replication.Finding) error {
+	var b strings.Builder
+	for _, f := range findings {
+		fmt.Fprintf(&b, "%-4s  %s: %s\n", f.Status, f.Name, indent(f.Detail))
+		if f.Remedy != "" && f.Status != replication.StatusOK {
+			fmt.Fprintf(&b, "      -> %s\n", indent(f.Remedy))
+		}
+	}
+	_, err := io.WriteString(out, c.Redact(b.String()))
+	return err
+}
+
+func indent(text string) string { return strings.ReplaceAll(text, "\n", "\n         ") }
+
+// verdict is the exit code of what was found: missing rights have their own when
+// nothing else is missing.
+func verdict(findings []replication.Finding) error {
+	failures, rights := 0, 0
+	for _, f := range findings {
+		if f.Status != replication.StatusFail {
+			continue
+		}
+		failures++
+		if errors.Is(f.Err, replication.ErrMissingRight) || errors.Is(f.Err, replication.ErrAuthentication) {
+			rights++
+		}
+	}
+	switch {
+	case failures == 0:
+		return nil
+	case failures == rights:
+		return withCode(exitRights, fmt.Errorf("%d rights are missing", rights))
+	}
+	return withCode(exitPreflight, fmt.Errorf("%d of %d checks failed", failures, len(findings)))
 }

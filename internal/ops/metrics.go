@@ -74,7 +74,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range stages {
 		gauge(positionBytes, float64(s.position(p)), s.name)
 		if p.Known(now) {
-			gauge(lagBytes, float64(distance(s.position(p), p.Health.WALEnd)), s.name)
+			gauge(lagBytes, float64(distance(s.position(p), serverEnd(p))), s.name)
 			gauge(lagSeconds, s.lag(p, now).Seconds(), s.name)
 		}
 	}
@@ -92,7 +92,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(stateGauge, boolFloat(p.State == s), string(s))
 	}
 	if p.Known(now) {
-		gauge(retainedBytes, float64(distance(p.Health.Restart, p.Health.WALEnd)))
+		gauge(retainedBytes, float64(distance(p.Health.Restart, serverEnd(p))))
 		if p.Health.SafeWALSize != nil {
 			gauge(safeBytes, float64(*p.Health.SafeWALSize))
 		}

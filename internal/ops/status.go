@@ -43,12 +43,12 @@ func newStatus(cfg Config, p *pipeline.Progress, now time.Time) status {
 	s := status{
 		Pipeline: cfg.Pipeline, Slot: cfg.Slot, Version: cfg.Version,
 		State: p.State, Since: p.Since, Reason: reason, Healthy: healthy,
-		Positions: map[string]string{"server": p.Health.WALEnd.String()},
+		Positions: map[string]string{"server": serverEnd(p).String()},
 		LagBytes:  map[string]*int64{}, LagSeconds: map[string]*float64{},
 		InFlightEvents: p.InFlightEvents, InFlightBytes: p.InFlightBytes,
 		Events: p.Counters.Events, Transactions: p.Counters.Transactions, Restarts: p.Restarts,
 		SlotHealth: slotHealth{
-			WALStatus: p.Health.WALStatus, RetainedBytes: distance(p.Health.Restart, p.Health.WALEnd),
+			WALStatus: p.Health.WALStatus, RetainedBytes: distance(p.Health.Restart, serverEnd(p)),
 			SafeWALSize: p.Health.SafeWALSize, ReadAt: p.Health.At,
 		},
 	}
@@ -59,7 +59,7 @@ func newStatus(cfg Config, p *pipeline.Progress, now time.Time) status {
 		s.Positions[stage.name] = stage.position(p).String()
 		s.LagBytes[stage.name], s.LagSeconds[stage.name] = nil, nil
 		if p.Known(now) {
-			bytes, seconds := distance(stage.position(p), p.Health.WALEnd), stage.lag(p, now).Seconds()
+			bytes, seconds := distance(stage.position(p), serverEnd(p)), stage.lag(p, now).Seconds()
 			s.LagBytes[stage.name], s.LagSeconds[stage.name] = &bytes, &seconds
 		}
 	}
@@ -104,6 +104,10 @@ func confirmedLag(p *pipeline.Progress, now time.Time) time.Duration {
 	}
 	return lag
 }
+
+// serverEnd is the farthest the server's WAL is known to reach: the stream may be
+// newer than the last reading.
+func serverEnd(p *pipeline.Progress) pglogrepl.LSN { return max(p.Health.WALEnd, p.Received) }
 
 func distance(from, to pglogrepl.LSN) int64 {
 	if from == 0 || to <= from {

@@ -37,13 +37,16 @@ func Classify(err error) Class {
 			return rule.Class
 		}
 	}
-	return Class{Stop, "unknown"}
+	return Class{Stop, unknown}
 }
+
+const unknown = "unknown"
 
 var rules = []struct {
 	Class
 	fits func(error) bool
 }{
+	{Class{Stop, "unacknowledged"}, is(ErrUnacknowledged)}, // whatever the reason was
 	{Class{Wait, "slot-busy"}, is(replication.ErrSlotBusy)},
 	{Class{Wait, "fenced"}, is(sink.ErrFenced)},
 	{Class{Stop, "refused-start"}, as[*checkpoint.Refusal]},
@@ -62,7 +65,6 @@ var rules = []struct {
 	{Class{Stop, "refused-record"}, as[*sink.DeliveryError]},
 	{Class{Stop, "access"}, as[*sink.AccessError]},
 	{Class{Stop, "kafka-setup"}, as[*sink.SetupError]},
-	{Class{Stop, "unacknowledged"}, is(ErrUnacknowledged)},
 	{Class{Retry, "server-stopping"}, is(replication.ErrServerStopping)},
 	{Class{Retry, "silent"}, is(replication.ErrSilent)},
 	{Class{Stop, "authentication"}, is(replication.ErrAuthentication)},

@@ -62,6 +62,7 @@ type Core struct {
 	received  pglogrepl.LSN   // the farthest LSN heard of
 	requested checkpoint.Edge // the edge last handed to Sink.Checkpoint
 	asked     bool            // the server wants to know where we are: checkpoint, then confirm
+	failed    error           // a frame was not taken in: nothing behind it may be, either
 	clock     serverClock
 	counters  Counters
 
@@ -116,12 +117,20 @@ func (c *Core) Full() bool { return c.ledger.Full() }
 // comes again.
 func (c *Core) Drained() bool {
 	events, _ := c.ledger.InFlight()
-	return events == 0 && c.ledger.Confirmed() >= c.ledger.Published().Covered
+	return events == 0 && c.ledger.Covered() >= c.ledger.Published().Covered
 }
 
 // OnFrame takes one CopyData payload. The caller asks Full first. The payload's
-// bytes are not kept.
+// bytes are not kept. After an error no frame is taken any more: a keepalive
+// behind a lost frame would confirm it.
 func (c *Core) OnFrame(payload []byte, now time.Time) error {
+	if c.failed == nil {
+		c.failed = c.onFrame(payload, now)
+	}
+	return c.failed
+}
+
+func (c *Core) onFrame(payload []byte, now time.Time) error {
 	frame, err := decode.ParseFrame(payload)
 	if err != nil {
 		return err
@@ -249,14 +258,15 @@ func (c *Core) checkpoint() {
 	}
 }
 
-// confirm tells PostgreSQL at once when the confirmed LSN moved and nothing else
-// is under way; otherwise the timer does.
+// confirm tells PostgreSQL that the confirmed LSN moved: at once when the server
+// asked or nothing else is under way, else a few times a second.
 func (c *Core) confirm(now time.Time) error {
-	if c.ledger.Confirmed() > c.pacer.Confirmed() && (c.asked || !c.ledger.Pending()) {
-		c.asked = false
-		return c.sendStatus(now, false)
+	confirmed := c.ledger.Confirmed()
+	if confirmed == c.pacer.Confirmed() || !(c.asked || !c.ledger.Pending() || c.pacer.ConfirmDue(now)) {
+		return nil
 	}
-	return nil
+	c.asked = false
+	return c.sendStatus(now, false)
 }
 
 // OnTick does what time asks for: a checkpoint of idle time, a status update, a
@@ -271,7 +281,7 @@ func (c *Core) OnTick(now time.Time) error {
 	if probe := c.pacer.ProbeDue(now); probe || c.pacer.StatusDue(now) {
 		return c.sendStatus(now, probe)
 	}
-	return nil
+	return c.confirm(now)
 }
 
 // OnStop asks for the last checkpoint, on the way out.

@@ -51,7 +51,9 @@ type loop struct {
 	ticker  *time.Ticker
 	log     zerolog.Logger
 	publish func(core *Core, last replication.Health, now time.Time) // progress, for others to read
-	blind   bool                                                     // silence was noticed and is named
+	// draining is told when the stop begins.
+	draining func()
+	blind    bool // silence was noticed and is named
 }
 
 // hold keeps the slot while Kafka is being asked what to start from: statuses go
@@ -107,6 +109,7 @@ func (l *loop) run(ctx context.Context, core *Core, grace time.Duration) error {
 				return err
 			}
 		case <-ctx.Done():
+			l.draining()
 			return l.drain(core, grace)
 		}
 		if batch != nil {
@@ -200,8 +203,33 @@ func (l *loop) onHealth(h health) error {
 }
 
 // drain takes no more frames, waits for what is in flight and for the last
-// checkpoint, confirms it, and ends the stream.
+// checkpoint, confirms it, and ends the stream. What it leaves unacknowledged is
+// unconfirmed and comes again.
 func (l *loop) drain(core *Core, grace time.Duration) error {
+	if err := l.settle(core, grace); err != nil {
+		events, bytes := core.ledger.InFlight()
+		return fmt.Errorf("%w (%d rows, %d bytes; they are unconfirmed and are sent again at the next start): %w",
+			ErrUnacknowledged, events, bytes, err)
+	}
+	if err := core.FinalStatus(time.Now()); err != nil {
+		return ignoreEnd(l.log, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), finishTimeout)
+	defer cancel()
+	return ignoreEnd(l.log, l.stream.Finish(ctx))
+}
+
+// ignoreEnd: with everything published and its checkpoint durable, a connection
+// that ends badly costs nothing; the next start confirms.
+func ignoreEnd(log zerolog.Logger, err error) error {
+	if err != nil {
+		log.Debug().Err(err).Msg("the last status may not have been read")
+	}
+	return nil
+}
+
+// settle waits until everything taken in is covered by a durable checkpoint.
+func (l *loop) settle(core *Core, grace time.Duration) error {
 	deadline := time.NewTimer(grace)
 	defer deadline.Stop()
 	core.OnStop()
@@ -222,17 +250,10 @@ func (l *loop) drain(core *Core, grace time.Duration) error {
 				return h.err // the server stops too: do not hold it up
 			}
 		case <-deadline.C:
-			events, bytes := core.ledger.InFlight()
-			return fmt.Errorf("%w: %d rows (%d bytes) after %s of grace; they are unconfirmed and will be sent again at the next start",
-				ErrUnacknowledged, events, bytes, grace)
+			return fmt.Errorf("the grace of %s ran out", grace)
 		}
 	}
-	if err := core.FinalStatus(time.Now()); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(grace, finishTimeout))
-	defer cancel()
-	return l.stream.Finish(ctx)
+	return nil
 }
 
 // finishTimeout bounds the wait for the server's answer to the end of the

@@ -41,6 +41,14 @@ func (p *Pacer) Silent(now time.Time) bool {
 	return p.silence > 0 && p.Silence(now) > p.silence*3/2
 }
 
+// confirmGap spaces the status updates that are sent because the confirmed LSN
+// moved: WAL is not kept longer than needed, and a busy stream does not answer
+// every transaction with a status.
+const confirmGap = 100 * time.Millisecond
+
+// ConfirmDue reports that a moved position may be told.
+func (p *Pacer) ConfirmDue(now time.Time) bool { return now.Sub(p.sentAt) >= confirmGap }
+
 // StatusDue reports that the timer has run out.
 func (p *Pacer) StatusDue(now time.Time) bool { return now.Sub(p.sentAt) >= p.interval }
 

@@ -214,6 +214,7 @@ func (r *run) start(ctx context.Context, slot string) error {
 		stream: r.conn, ticker: time.NewTicker(tick), log: r.log,
 		pacer: NewPacer(r.cfg.StatusInterval, r.conn.WalSenderTimeout(), time.Now()),
 	}
+	r.loop.draining = func() { r.board.state(Draining, "") }
 	r.loop.publish = func(core *Core, last replication.Health, now time.Time) {
 		r.counters = core.counters
 		r.board.observe(core, last, r.loop.blind, now)

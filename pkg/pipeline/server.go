@@ -12,22 +12,12 @@ import (
 // preflight checks what must hold before streaming, and settles what depends on
 // the table: which columns are there, and the stream's format.
 func (r *run) preflight(ctx context.Context) error {
-	conn := r.session.Conn()
-	layouts, err := replication.Layouts(ctx, conn, r.cfg.Publication, r.publication().Tables)
+	findings, err := r.findings(ctx)
+	if err == nil {
+		err = replication.Refused(findings)
+	}
 	if err != nil {
 		return err
-	}
-	mappingErr := r.mapping.Resolve(layouts...)
-	findings := replication.Preflight(ctx, conn, replication.Spec{
-		Slot: r.cfg.Slot, Publication: r.publication(), ApplicationName: r.cfg.Postgres.ApplicationName,
-	})
-	if err := replication.Refused(findings); err != nil {
-		return err
-	}
-	if mappingErr != nil {
-		return &replication.PreflightError{Findings: []replication.Finding{{
-			Name: "mapping", Status: replication.StatusFail, Detail: mappingErr.Error(),
-		}}}
 	}
 	for _, f := range findings {
 		if f.Status == replication.StatusWarn {
@@ -36,6 +26,24 @@ func (r *run) preflight(ctx context.Context) error {
 	}
 	r.binary = r.mapping.BinaryOK()
 	return nil
+}
+
+// findings are preflight's, and the mapping's own.
+func (r *run) findings(ctx context.Context) ([]replication.Finding, error) {
+	conn := r.session.Conn()
+	layouts, err := replication.Layouts(ctx, conn, r.cfg.Publication, r.publication().Tables)
+	if err != nil {
+		return nil, err
+	}
+	mappingErr := r.mapping.Resolve(layouts...)
+	findings := replication.Preflight(ctx, conn, replication.Spec{
+		Slot: r.cfg.Slot, Publication: r.publication(), ApplicationName: r.cfg.Postgres.ApplicationName,
+	})
+	// A table that is missing has been named, with its remedy, already.
+	if mappingErr != nil && replication.Refused(findings) == nil {
+		findings = append(findings, failed("mapping", mappingErr))
+	}
+	return findings, nil
 }
 
 // warnOnce says a thing worth knowing once in the life of the process.

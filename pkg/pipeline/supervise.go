@@ -72,12 +72,12 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	pause := firstPause
 	for {
 		err := s.attempt(ctx)
-		if err == nil || (ctx.Err() != nil && errors.Is(err, context.Canceled)) {
-			s.board.state(Stopped, "")
-			return nil
-		}
 		class := Classify(err)
-		if ctx.Err() != nil || class.Action == Stop {
+		switch {
+		case err == nil, ctx.Err() != nil && (class.Action != Stop || class.Reason == unknown):
+			s.board.state(Stopped, "") // asked to stop, with nothing in flight
+			return nil
+		case class.Action == Stop:
 			s.board.state(Refused, err.Error())
 			return err
 		}
@@ -103,7 +103,8 @@ func (s *Supervisor) note(class Class, err error) {
 	if class.Action == Wait {
 		state = Standby
 	}
-	if p := s.Progress(); p.State != state || p.Reason != err.Error() {
+	busy := errors.Is(err, replication.ErrSlotBusy) // standBy has said so, and waited
+	if p := s.Progress(); !busy && (p.State != state || p.Reason != err.Error()) {
 		s.log.Warn().Err(err).Str("reason", class.Reason).Msg("will start again")
 	}
 	s.board.update(func(p *Progress) {
