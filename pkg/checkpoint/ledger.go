@@ -50,7 +50,8 @@ type Limits struct {
 //
 // Published is the end of the longest prefix of closed spans whose rows are all
 // acknowledged. Confirmed is the newest published edge that a durable checkpoint
-// covers. Neither ever falls. A Mark extends the span before it and adjacent
+// covers; the start's own counts from the moment the stream has come by it, which
+// proves that the server's history is the published one. Neither ever falls. A Mark extends the span before it and adjacent
 // spans without rows merge, so idle time costs no memory. It belongs to one
 // goroutine.
 //
@@ -64,14 +65,16 @@ type Ledger struct {
 	firstSeq  uint64 // sequence number of the span at head
 	open      bool
 	published Edge
-	confirmed pglogrepl.LSN
-	newest    Edge // the last End or Mark
+	covered   pglogrepl.LSN // by a durable checkpoint
+	confirmed pglogrepl.LSN // covered, once the stream has come by the start
+	newest    Edge          // the last End or Mark
 	events    int
 	bytes     int
 }
 
 // NewLedger starts at what a durable checkpoint covers (start) and what the slot
-// has confirmed, which is never beyond it.
+// has confirmed, which is never beyond it. Begin and Mark are called only for
+// what Resume let pass.
 func NewLedger(start Edge, slotConfirmed pglogrepl.LSN, limits Limits) *Ledger {
 	if slotConfirmed > start.Covered {
 		bug("ledger starts with slot at %s beyond covered %s", slotConfirmed, start.Covered)
@@ -81,7 +84,7 @@ func NewLedger(start Edge, slotConfirmed pglogrepl.LSN, limits Limits) *Ledger {
 	}
 	return &Ledger{
 		limits: limits, spans: make([]span, 64),
-		published: start, confirmed: slotConfirmed, newest: start,
+		published: start, covered: start.Covered, confirmed: slotConfirmed, newest: start,
 	}
 }
 
@@ -91,6 +94,7 @@ func (l *Ledger) Begin(commitTime time.Time) {
 		bug("ledger: begin inside an open span")
 	}
 	l.open = true
+	l.confirmed = l.covered
 	l.push(span{edge: Edge{CommitTime: commitTime}})
 }
 
@@ -137,7 +141,11 @@ func (l *Ledger) End(edge Edge) {
 // is pending. A position not beyond the newest is ignored, and so is one inside
 // an open transaction: it says nothing about the rows still to come.
 func (l *Ledger) Mark(lsn pglogrepl.LSN) {
-	if l.open || lsn <= l.newest.Covered {
+	if l.open || lsn < l.newest.Covered {
+		return
+	}
+	l.confirmed = l.covered
+	if lsn == l.newest.Covered {
 		return
 	}
 	l.newest.Covered = lsn
@@ -172,14 +180,17 @@ func (l *Ledger) Durable(edge Edge) {
 	if edge.Covered > l.published.Covered {
 		bug("ledger: checkpoint %s beyond the published edge %s", edge.Covered, l.published.Covered)
 	}
-	if edge.Covered > l.confirmed {
-		l.confirmed = edge.Covered
+	if edge.Covered > l.covered { // hence beyond the start
+		l.covered, l.confirmed = edge.Covered, edge.Covered
 	}
 }
 
 // Published is the edge up to which every row is acknowledged: what the next
 // checkpoint may cover.
 func (l *Ledger) Published() Edge { return l.published }
+
+// Covered is what the newest durable checkpoint covers.
+func (l *Ledger) Covered() pglogrepl.LSN { return l.covered }
 
 // Confirmed is what may be told to PostgreSQL.
 func (l *Ledger) Confirmed() pglogrepl.LSN { return l.confirmed }
@@ -189,7 +200,7 @@ func (l *Ledger) Newest() pglogrepl.LSN { return l.newest.Covered }
 
 // Pending reports whether anything is open or not yet covered by a durable
 // checkpoint.
-func (l *Ledger) Pending() bool { return l.count > 0 || l.confirmed < l.newest.Covered }
+func (l *Ledger) Pending() bool { return l.count > 0 || l.covered < l.newest.Covered }
 
 // Oldest is the commit time of the oldest transaction with a row that Kafka has
 // not answered, or that is still open; zero when there is none.
