@@ -47,9 +47,12 @@ release: ## static binaries for all platforms in dist/, with checksums
 
 ##################################################### try it
 
+# Built and run, not go run: that makes an error of a clean end by Ctrl-C.
+
 .PHONY: demo
-demo: build ## deposits from a real PostgreSQL into Kafka until Ctrl-C; EVENTS=5000 ends by itself
-	@$(GO) run ./examples/bank $(if $(EVENTS),-events $(EVENTS))
+demo: ## deposits from a real PostgreSQL into Kafka until Ctrl-C; EVENTS=5000 ends by itself
+	@$(GO) build -o bin/bank ./examples/bank >&2
+	@bin/bank $(if $(EVENTS),-events $(EVENTS))
 
 .PHONY: up
 up: ## PostgreSQL, Kafka and walstream in containers
