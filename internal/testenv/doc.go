@@ -24,7 +24,10 @@
 //
 //	func TestMain(m *testing.M) { os.Exit(testenv.Main(m).Run()) }
 //
-// which stops them and removes their data. With goleak: goleak.VerifyTestMain(testenv.Main(m)).
+// which stops them and removes their data. With goleak it is
+// goleak.VerifyTestMain(testenv.Main(m)); a check inside a test ignores the
+// goroutines that wait for servers:
+// goleak.IgnoreAnyFunction("github.com/walstream/walstream/internal/testenv.(*child).run").
 //
 // Invariants:
 //   - a server never outlives its parent: on Linux the kernel signals it
@@ -36,11 +39,18 @@
 //   - the cache is built under a lock, beside its place, and renamed into it:
 //     what is there is whole.
 //
+// To spare each package's tests their own servers, and in CI:
+//
+//	go run ./internal/testenv/cmd/testenv exec -pg 15,18 -kafka -- go test ./...
+//
 // What surprised us: pg_ctl daemonises, so whoever uses it leaves servers
 // behind; the parent-death signal is sent when the forking *thread* ends, so a
 // goroutine locked to its thread waits for each server; PostgreSQL refuses root,
 // so a root user's cache is /var/cache/walstream, which others can reach, and
-// PostgreSQL runs as nobody.
+// PostgreSQL runs as nobody. A killed Kafka broker is refused by the controller
+// until its session ends, so its next start takes five seconds more. franz-go's
+// idempotent producer does not give up a record in flight when its context ends:
+// behind a Blackhole, ProduceSync waits for Restore.
 //
 // Only tests, examples and benchmarks import this package: the walstream binary
 // contains neither kfake nor embedded-postgres.

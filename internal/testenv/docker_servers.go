@@ -148,9 +148,10 @@ func kafkaEnvironment(b *broker, props map[string]string) []string {
 
 func (k *kafkaContainer) start(ctx context.Context, _ int) error { return k.startAgain(ctx) }
 func (k *kafkaContainer) stop(int) error                         { return k.signal(docker.SIGTERM, 20*time.Second) }
-func (k *kafkaContainer) kill(int) error                         { return k.signal(docker.SIGKILL, 10*time.Second) }
-func (k *kafkaContainer) running(int) bool                       { return k.container.running() }
-func (k *kafkaContainer) log(int) string                         { return k.container.log() }
+
+func (k *kafkaContainer) kill(int) error   { return k.signal(docker.SIGKILL, 10*time.Second) }
+func (k *kafkaContainer) running(int) bool { return k.container.running() }
+func (k *kafkaContainer) log(int) string   { return k.container.log() }
 
 func (k *kafkaContainer) behind() (listen, upstream []string, done func()) {
 	return []string{address(k.proxied)}, []string{address(k.behindPort)}, nil

@@ -45,10 +45,14 @@ func TestWhatCannotBeHad(t *testing.T) {
 		start func(t testing.TB)
 		want  string
 	}{
-		"postgres": {func(t testing.TB) { NewPostgres(t, PGOptions{Major: 16}) },
-			"no PostgreSQL 16 here: given: WALSTREAM_TEST_POSTGRES_URL is not set; docker: left out by WALSTREAM_TEST_FROM=given; native: left out"},
-		"kafka": {func(t testing.TB) { NewKafka(t, KafkaOptions{Real: true}) },
-			"no Kafka here: given: WALSTREAM_TEST_KAFKA_BROKERS is not set; docker: left out"},
+		"postgres": {
+			func(t testing.TB) { NewPostgres(t, PGOptions{Major: 16}) },
+			"no PostgreSQL 16 here: given: WALSTREAM_TEST_POSTGRES_URL is not set; docker: left out by WALSTREAM_TEST_FROM=given; native: left out",
+		},
+		"kafka": {
+			func(t testing.TB) { NewKafka(t, KafkaOptions{Real: true}) },
+			"no Kafka here: given: WALSTREAM_TEST_KAFKA_BROKERS is not set; docker: left out",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

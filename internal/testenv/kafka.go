@@ -123,30 +123,40 @@ func SharedKafka(t testing.TB) *Kafka {
 // default, and returns its name. It is deleted at the end of the test.
 func (k *Kafka) CreateTopic(t testing.TB, partitions int32, settings map[string]string) string {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers...))
-	if err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
-	admin := kadm.NewClient(client)
 	configs := make(map[string]*string, len(settings))
 	for name, value := range settings {
 		configs[name] = &value
 	}
 	topic := strings.ReplaceAll(databaseName(t.Name()), "_", "-")
-	if _, err := admin.CreateTopic(t.Context(), partitions, -1, configs, topic); err != nil {
-		client.Close()
+	err := k.administer(func(admin *kadm.Client) error {
+		_, err := admin.CreateTopic(t.Context(), partitions, -1, configs, topic)
+		return err
+	})
+	if err != nil {
 		t.Fatalf("testenv: create a topic: %v", err)
 	}
 	t.Cleanup(func() {
-		defer client.Close()
 		if k.server != nil && k.runningBrokers() == 0 {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_, _ = admin.DeleteTopic(ctx, topic) // a leftover harms nobody: names are unique
+		// A leftover harms nobody: names are unique.
+		_ = k.administer(func(admin *kadm.Client) error {
+			_, err := admin.DeleteTopic(ctx, topic)
+			return err
+		})
 	})
 	return topic
+}
+
+func (k *Kafka) administer(do func(*kadm.Client) error) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers...))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return do(kadm.NewClient(client))
 }
 
 // announce says in the test's log when it proves less than it could.

@@ -168,7 +168,8 @@ func formatKafka(ctx context.Context, install kafkaInstall, node int) (string, e
 			return err
 		}
 		cmd := exec.CommandContext(ctx, install.java, slices.Concat(kafkaJVM, []string{
-			"-cp", install.classpath, "kafka.tools.StorageTool", "format", "-t", kafkaClusterID, "-c", properties})...)
+			"-cp", install.classpath, "kafka.tools.StorageTool", "format", "-t", kafkaClusterID, "-c", properties,
+		})...)
 		confine(cmd, nil, syscall.SIGKILL)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("format Kafka's storage: %w\n%s", err, out)

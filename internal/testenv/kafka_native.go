@@ -151,8 +151,9 @@ func (b *broker) settings(all []*broker, props map[string]string) map[string]str
 		"transaction.state.log.min.isr":            inSync,
 		"transaction.state.log.num.partitions":     "4",
 		"group.initial.rebalance.delay.ms":         "0",
-		// A killed broker may come back only after its session has ended.
-		"broker.session.timeout.ms":    "3000",
+		// A killed broker may come back only after its session has ended, which
+		// takes 9 s by default; much less, and a busy machine fences brokers.
+		"broker.session.timeout.ms":    "5000",
 		"broker.heartbeat.interval.ms": "500",
 	}
 	maps.Copy(settings, props)
@@ -178,6 +179,7 @@ func (b *broker) start() error {
 	}
 	args = append(args,
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
+		"-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 		"-cp", b.install.classpath, "kafka.Kafka", b.propertiesPath())
 	cmd := exec.Command(b.install.java, args...)
 	cmd.Dir = b.data

@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/walstream/walstream/internal/testenv"
+	"github.com/walstream/walstream/internal/testenv" //nolint:depguard // this command is for the servers
 )
 
 func main() {
