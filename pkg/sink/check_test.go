@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%s: no way out", f.Name)
 			}
 		}
-		if found, err := k.lookUpOne(t.Context(), cfg.checkpointTopic()); err != nil || found != nil {
+		if _, found, err := k.lookUpOne(t.Context(), cfg.checkpointTopic()); err != nil || found {
 			t.Errorf("the check made the checkpoint topic")
 		}
 		// With everything there, and again nobody fenced.

@@ -15,14 +15,14 @@ import (
 func (k *Kafka) ensureCheckpointTopic(ctx context.Context) error {
 	topic := k.cfg.checkpointTopic()
 	const doing = "prepare the checkpoint topic"
-	found, err := k.lookUpOne(ctx, topic)
+	meta, found, err := k.lookUpOne(ctx, topic)
 	if err != nil {
 		return k.explain(err, doing, rightDescribe, topicResource(topic))
 	}
-	if found == nil {
+	if !found {
 		return k.explain(k.createCheckpointTopic(ctx, topic), doing, rightCreate, topicResource(topic))
 	}
-	if n := len(found.Partitions); n != 1 {
+	if n := len(meta.Partitions); n != 1 {
 		return errPartitions(topic, n)
 	}
 	values, denied, err := k.configs(ctx, []string{topic}, settingCleanup)

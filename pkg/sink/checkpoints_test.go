@@ -13,6 +13,7 @@ import (
 
 	"github.com/walstream/walstream/internal/testenv"
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/checkpoint/checkpointtest"
 )
 
 // foreign is a transactional producer that is not the pipeline's.
@@ -51,7 +52,7 @@ func TestLoadFindsTheNewest(t *testing.T) {
 		k := open(t, testConfig(t, brokers))
 		topic := k.cfg.checkpointTopic()
 		mustLoad(t, k, 0) // no topic, and none is made by reading
-		if found, err := k.lookUpOne(t.Context(), topic); err != nil || found != nil {
+		if _, found, err := k.lookUpOne(t.Context(), topic); err != nil || found {
 			t.Fatalf("reading made the topic: %v, %v", found, err)
 		}
 		c := claim(t, k)
@@ -310,4 +311,14 @@ func waitFor(t testing.TB, cond func() bool) {
 			t.Fatal("waited too long")
 		}
 	}
+}
+
+func TestStoreSuite(t *testing.T) {
+	everyBroker(t, func(t *testing.T, brokers []string) {
+		checkpointtest.Run(t, func(t *testing.T) checkpointtest.Written {
+			k := open(t, testConfig(t, brokers))
+			c := claim(t, k)
+			return checkpointtest.Written{Store: c, Pipeline: k.cfg.Pipeline, Version: k.cfg.Version, Write: c.Write}
+		})
+	})
 }

@@ -75,10 +75,8 @@ func (k *Kafka) common() []kgo.Opt {
 	case k.cfg.TLS != nil:
 		opts = append(opts, kgo.DialTLSConfig(k.cfg.TLS))
 	}
-	if mechanism, _ := k.cfg.sasl(); mechanism != nil {
-		opts = append(opts, kgo.SASL(mechanism))
-	}
-	return opts
+	login, _ := k.cfg.login() // its faults were reported by Open
+	return append(opts, login...)
 }
 
 // producer options: everything that touches durability or order is written out,
@@ -150,26 +148,29 @@ func (k *Kafka) newClient(opts []kgo.Opt) (*kgo.Client, error) {
 	return client, nil
 }
 
-// sasl returns the configured mechanism, nil for none.
-func (c *Config) sasl() (sasl.Mechanism, error) {
+// login options: none without SASL.
+func (c *Config) login() ([]kgo.Opt, error) {
 	if c.SASLMechanism == "" {
 		if c.SASLUser != "" || c.SASLPassword != "" {
 			return nil, errors.New("kafka SASL user or password given without a mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 		}
-		return nil, nil
+		return []kgo.Opt{}, nil
 	}
 	if c.SASLUser == "" || c.SASLPassword == "" {
 		return nil, fmt.Errorf("kafka SASL mechanism %s needs a user and a password", c.SASLMechanism)
 	}
+	var mechanism sasl.Mechanism
 	switch c.SASLMechanism {
 	case "PLAIN":
-		return plain.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsMechanism(), nil
+		mechanism = plain.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsMechanism()
 	case "SCRAM-SHA-256":
-		return scram.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsSha256Mechanism(), nil
+		mechanism = scram.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsSha256Mechanism()
 	case "SCRAM-SHA-512":
-		return scram.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsSha512Mechanism(), nil
+		mechanism = scram.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsSha512Mechanism()
+	default:
+		return nil, fmt.Errorf("kafka SASL mechanism %q: allowed are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", c.SASLMechanism)
 	}
-	return nil, fmt.Errorf("kafka SASL mechanism %q: allowed are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", c.SASLMechanism)
+	return []kgo.Opt{kgo.SASL(mechanism)}, nil
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)

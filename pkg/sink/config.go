@@ -86,7 +86,7 @@ func (c *Config) normalize() error {
 	if c.ClientID == "" {
 		c.ClientID = "walstream"
 	}
-	if _, err := c.sasl(); err != nil {
+	if _, err := c.login(); err != nil {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)

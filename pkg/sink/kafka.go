@@ -49,11 +49,11 @@ func (k *Kafka) Close() { k.client.Close() }
 // fences nobody and creates nothing; a missing topic is a missing checkpoint.
 func (k *Kafka) Load(ctx context.Context) (checkpoint.Record, bool, error) {
 	topic := k.cfg.checkpointTopic()
-	found, err := k.lookUpOne(ctx, topic)
+	_, found, err := k.lookUpOne(ctx, topic)
 	if err != nil {
 		return checkpoint.Record{}, false, k.explain(err, "read the checkpoint", rightDescribe, topicResource(topic))
 	}
-	if found == nil {
+	if !found {
 		return checkpoint.Record{}, false, nil
 	}
 	return k.newest(ctx, false)

@@ -218,7 +218,8 @@ func (l *lookout) verdict(ctx context.Context, f *failure) error {
 	case isLostState(err):
 		return fmt.Errorf("publish to %s: the broker does not know what it acknowledged before (an unclean election, or a disk lost?): %w: %w", topic, ErrUncertain, err)
 	case errors.As(err, &code) && !Retriable(err):
-		return f.row.deliveryError(err)
+		// A broker answers for a batch, not for a record.
+		return f.row.deliveryError(fmt.Errorf("kafka refuses it, or a row sent together with it and behind it: %w", err))
 	default:
 		return l.k.explain(fmt.Errorf("%w: %w", ErrUncertain, err), "publish", rightWrite, topic)
 	}

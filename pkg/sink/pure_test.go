@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -142,12 +141,12 @@ func TestMailbox(t *testing.T) {
 	m.PutErr(errors.New("second"))
 	report.Reset()
 	m.Drain(&report)
-	if report.Durable != edgeAt(200) || report.Err != first {
+	if report.Durable != edgeAt(200) || !errors.Is(report.Err, first) {
 		t.Errorf("%+v", report)
 	}
 	report.Reset()
 	m.Drain(&report)
-	if report.Durable.Covered != 0 || report.Err != first {
+	if report.Durable.Covered != 0 || !errors.Is(report.Err, first) {
 		t.Errorf("the edge is reported once, the error always: %+v", report)
 	}
 	m.Put(checkpoint.Ticket{})
@@ -195,7 +194,7 @@ func TestStdout(t *testing.T) {
 	}
 }
 
-var errPipe = fmt.Errorf("broken pipe")
+var errPipe = errors.New("broken pipe")
 
 type failing struct{}
 

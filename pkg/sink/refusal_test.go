@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -172,4 +174,74 @@ func TestRefusedByTheBroker(t *testing.T) {
 func as[E error](err error) bool {
 	var target E
 	return errors.As(err, &target)
+}
+
+// The real broker's own refusal: a compacted topic takes no row without a key.
+func TestRefusedByTheRealBroker(t *testing.T) {
+	k := testenv.SharedKafka(t)
+	if k.From == testenv.Kfake {
+		t.Skip("kfake takes such rows")
+	}
+	topic := createTopic(t, k.Brokers, 1, map[string]string{"cleanup.policy": "compact"})
+	r := start(t, testConfig(t, k.Brokers))
+	const before = 500
+	for n := range before {
+		r.transaction(event(topic, "k", "before", n))
+	}
+	r.untilConfirmed()
+	r.transaction(event(topic, "", "refused", before))
+	for n := range 3000 {
+		r.transaction(event(topic, "k", "behind", before+1+n))
+	}
+	err := r.untilError()
+	if !as[*DeliveryError](err) {
+		t.Fatalf("reported %v", err)
+	}
+	mustContain(t, err, "INVALID_RECORD", topic)
+	r.sink.(*Idempotent).Close()
+	if got := len(consume(t, k.Brokers, topic)); got != before {
+		t.Errorf("published %d rows behind the refused one", got-before)
+	}
+}
+
+// A topic's limit that is lowered while rows flow is not a bad row: the next
+// start reads it anew, and batches get smaller.
+func TestLimitLoweredWhileStreaming(t *testing.T) {
+	everyBroker(t, func(t *testing.T, brokers []string) {
+		topic := createTopic(t, brokers, 1, nil)
+		cfg := testConfig(t, brokers)
+		r := start(t, cfg)
+		r.transaction(event(topic, "k", "first", 0))
+		r.untilConfirmed()
+		limit := "3000"
+		if _, err := kadm.NewClient(client(t, brokers)).AlterTopicConfigs(within(t, 20*time.Second),
+			[]kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, topic); err != nil {
+			t.Fatal(err)
+		}
+		row := strings.Repeat("x", 1000)
+		for n := 1; r.err == nil; n++ { // until the broker has heard of it and a batch is too large
+			if n > 100_000 {
+				t.Fatal("every batch was taken")
+			}
+			r.transaction(event(topic, "k", row, n))
+			if n%10 == 0 {
+				r.drain()
+			}
+			for r.ledger.Full() && r.err == nil {
+				<-r.sink.Ready()
+				r.drain()
+			}
+		}
+		if !Retriable(r.err) {
+			t.Fatalf("reported %v", r.err)
+		}
+		mustContain(t, r.err, "max.message.bytes has changed to 3000")
+		r.sink.(*Idempotent).Close()
+
+		again := start(t, cfg)
+		for n := range 200 {
+			again.transaction(event(topic, "k", row, n))
+		}
+		again.untilConfirmed()
+	})
 }

@@ -74,11 +74,11 @@ func (k *Kafka) tailError(err error) error {
 
 func (k *Kafka) openTail(ctx context.Context) (*tail, error) {
 	topic := k.cfg.checkpointTopic()
-	meta, err := k.lookUpOne(ctx, topic)
+	meta, found, err := k.lookUpOne(ctx, topic)
 	switch {
 	case err != nil:
 		return nil, err
-	case meta == nil:
+	case !found:
 		return nil, kerr.UnknownTopicOrPartition
 	case len(meta.Partitions) != 1:
 		return nil, errPartitions(topic, len(meta.Partitions))

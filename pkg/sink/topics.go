@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -55,13 +56,13 @@ func (k *Kafka) lookUp(ctx context.Context, names ...string) (map[string]*kmsg.M
 
 func topicError(topic *kmsg.MetadataResponseTopic) error { return kerr.ErrorForCode(topic.ErrorCode) }
 
-// lookUpOne returns one topic, nil when it is missing.
-func (k *Kafka) lookUpOne(ctx context.Context, name string) (*kmsg.MetadataResponseTopic, error) {
-	found, err := k.lookUp(ctx, name)
-	if err != nil || found[name] == nil {
-		return nil, err
+// lookUpOne is lookUp for one topic.
+func (k *Kafka) lookUpOne(ctx context.Context, name string) (topic *kmsg.MetadataResponseTopic, found bool, err error) {
+	topics, err := k.lookUp(ctx, name)
+	if err != nil || topics[name] == nil {
+		return nil, false, err
 	}
-	return found[name], topicError(found[name])
+	return topics[name], true, topicError(topics[name])
 }
 
 func (k *Kafka) metadata(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
@@ -112,7 +113,7 @@ func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
 	case err == nil:
 		k.log.Info().Str("topic", spec.name).Int32("partitions", answer.NumPartitions).
 			Int16("replication_factor", answer.ReplicationFactor).Msg("topic_created")
-	case err == kerr.TopicAlreadyExists:
+	case errors.Is(err, kerr.TopicAlreadyExists):
 	case answer.ErrorMessage != nil && *answer.ErrorMessage != "":
 		return fmt.Errorf("%w: %s", err, *answer.ErrorMessage)
 	default:
@@ -123,11 +124,11 @@ func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
 
 func (k *Kafka) awaitTopic(ctx context.Context, name string) error {
 	for deadline := time.Now().Add(createTimeout); ; {
-		found, err := k.lookUpOne(ctx, name)
+		topic, found, err := k.lookUpOne(ctx, name)
 		if err != nil && !Retriable(err) {
 			return err
 		}
-		if err == nil && found != nil && len(found.Partitions) > 0 && found.Partitions[0].Leader >= 0 {
+		if err == nil && found && len(topic.Partitions) > 0 && topic.Partitions[0].Leader >= 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -186,7 +187,7 @@ type topicFacts struct {
 // means that the cluster did not answer; what is wrong with a topic is in its
 // facts.
 func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error) {
-	found, err := k.lookUp(ctx, names...)
+	topics, err := k.lookUp(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +195,7 @@ func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error)
 	var present []string
 	for _, name := range names {
 		f := topicFacts{name: name}
-		if f.partitions, f.err = k.usable(ctx, name, found[name]); f.err == nil {
+		if f.partitions, f.err = k.usable(ctx, name, topics[name]); f.err == nil {
 			present = append(present, name)
 		} else if Retriable(f.err) {
 			return nil, f.err
@@ -218,28 +219,29 @@ func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error)
 }
 
 // usable returns the topic's number of partitions, or why no row may go there.
-func (k *Kafka) usable(ctx context.Context, name string, found *kmsg.MetadataResponseTopic) (int, error) {
-	if found == nil {
+func (k *Kafka) usable(ctx context.Context, name string, topic *kmsg.MetadataResponseTopic) (int, error) {
+	if topic == nil {
 		if err := k.provide(ctx, name); err != nil {
 			return 0, err
 		}
-		var err error
-		if found, err = k.lookUpOne(ctx, name); err != nil {
+		made, found, err := k.lookUpOne(ctx, name)
+		if err == nil && !found {
+			err = fmt.Errorf("%w: topic %q comes and goes", ErrUncertain, name)
+		}
+		if err != nil {
 			return 0, err
 		}
-		if found == nil {
-			return 0, fmt.Errorf("%w: topic %q comes and goes", ErrUncertain, name)
-		}
+		topic = made
 	}
-	switch err := topicError(found); {
+	switch err := topicError(topic); {
 	case isAccess(err):
 		return 0, &AccessError{Right: rightDescribe, Resource: topicResource(name), User: k.cfg.SASLUser, Err: err}
 	case err != nil:
 		return 0, err
-	case found.IsInternal:
-		return 0, fmt.Errorf("it is internal to kafka")
+	case topic.IsInternal:
+		return 0, errors.New("it is internal to kafka")
 	}
-	return len(found.Partitions), nil
+	return len(topic.Partitions), nil
 }
 
 const settingMaxMessage = "max.message.bytes"
