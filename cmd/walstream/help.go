@@ -20,7 +20,7 @@ func printHelp(out io.Writer, inv *invocation) error {
 		fmt.Fprintf(&b, "  walstream %-24s %s\n", c.Name, c.Help)
 	}
 	b.WriteString("\nA setting is a flag, a variable WALSTREAM_<NAME>, or a line in the file of --config;\n")
-	b.WriteString("of several the first in this order counts.\n")
+	b.WriteString("of several the first in this order counts, an empty one too.\n")
 	if inv.command == "" {
 		b.WriteString("\n")
 		for _, f := range inv.model.Flags {
