@@ -27,8 +27,8 @@ type reader struct {
 // to three digits.
 const longestLatency = 10 * time.Minute
 
-// newReader waits until the topic exists before it consumes: a consumer that
-// comes too early may look again only seconds later, which would be counted as
+// newReader waits until the topic can be read before it reads: a consumer that
+// comes too early looks again a second later or more, which would be counted as
 // latency.
 func newReader(ctx context.Context, brokers []string, topic string) (*reader, error) {
 	client, err := kgo.NewClient(
@@ -38,6 +38,8 @@ func newReader(ctx context.Context, brokers []string, topic string) (*reader, er
 		// What the client knows of topics it believes for this long: by default
 		// 5 s, which a topic that is just being made outlives.
 		kgo.MetadataMinAge(20*time.Millisecond),
+		// A partition that turns up while a fetch waits for others waits with it.
+		kgo.FetchMaxWait(100*time.Millisecond),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("make a consumer: %w", err)
@@ -50,15 +52,19 @@ func newReader(ctx context.Context, brokers []string, topic string) (*reader, er
 	return &reader{client: client, latencies: hdrhistogram.New(1, longestLatency.Microseconds(), 3)}, nil
 }
 
+// awaitTopic waits until the topic exists and each of its partitions answers.
 func awaitTopic(ctx context.Context, admin *kadm.Client, topic string) error {
 	for {
-		details, err := admin.ListTopics(ctx, topic)
-		if err == nil && details.Has(topic) {
+		offsets, err := admin.ListStartOffsets(ctx, topic)
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("topic %q does not appear: %w", topic, context.Cause(ctx))
+			return fmt.Errorf("read topic %q: %w (last: %w)", topic, context.Cause(ctx), err)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
