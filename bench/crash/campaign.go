@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/url"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +28,9 @@ const (
 	// waitLimit ends a campaign in which nothing moves any more. It is longer
 	// than every time-out that walstream may have to sit out.
 	waitLimit = 2 * time.Minute
+	// networkDelay of what PostgreSQL sends to walstream: a database across a
+	// network, not a function call away, so that rows are on their way.
+	networkDelay = 3 * time.Millisecond
 )
 
 var (
@@ -59,6 +65,7 @@ type Report struct {
 type campaign struct {
 	options
 	pg     *testenv.Postgres
+	proxy  *testenv.Proxy // before it, for walstream
 	kafka  *testenv.Kafka
 	db     *pgx.Conn
 	client *kgo.Client
@@ -107,6 +114,10 @@ func (c *campaign) prepare(ctx context.Context) (err error) {
 	if c.logged, err = os.Create(c.log); err != nil {
 		return err
 	}
+	if c.proxy, err = testenv.StartProxy(net.JoinHostPort(c.pg.Host, strconv.Itoa(c.pg.Port))); err != nil {
+		return err
+	}
+	c.proxy.Latency(networkDelay)
 	if c.db, err = pgx.Connect(ctx, c.pg.DSN("")); err != nil {
 		return err
 	}
@@ -144,6 +155,9 @@ func (c *campaign) close() {
 	if c.service != nil {
 		c.service.Kill()
 	}
+	if c.proxy != nil {
+		c.proxy.Close()
+	}
 	if c.client != nil {
 		c.client.Close()
 	}
@@ -156,11 +170,16 @@ func (c *campaign) close() {
 }
 
 func (c *campaign) start() (err error) {
+	dsn, err := url.Parse(c.pg.DSN(""))
+	if err != nil {
+		return err
+	}
+	dsn.Host = c.proxy.Addr
 	c.startedAt = time.Now()
 	c.service, err = service.Start(service.Options{
 		Binary: c.binary, Log: c.logged,
 		Args: []string{"--slot", slot, "--pipeline", pipeline, "--kafka-brokers", c.kafka.Brokers[0], "--log-format", "json"},
-		Env:  []string{"WALSTREAM_POSTGRES=" + c.pg.DSN("")},
+		Env:  []string{"WALSTREAM_POSTGRES=" + dsn.String()},
 	})
 	return err
 }

@@ -3,69 +3,56 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/walstream/walstream/internal/verdict"
 )
 
+// fault is one thing to do to the pipeline.
+type fault func(*campaign, context.Context) error
+
 // faults does them all, in the order that the seed gives.
 func (c *campaign) faults(ctx context.Context) error {
-	const killIt, restartBroker = 0, 1
-	var order []int
-	for range c.options.kills {
-		order = append(order, killIt)
-	}
-	for range c.brokerRestarts {
-		order = append(order, restartBroker)
-	}
+	early, anywhere := c.options.kills/10, c.options.kills/6
+	order := slices.Concat(
+		slices.Repeat([]fault{(*campaign).killStarting}, early),
+		slices.Repeat([]fault{(*campaign).killAnywhere}, anywhere),
+		slices.Repeat([]fault{(*campaign).killAfterCommit}, c.options.kills-early-anywhere),
+		slices.Repeat([]fault{(*campaign).restartBroker}, c.brokerRestarts),
+	)
 	c.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	early := c.earlyKills()
-	for _, fault := range order {
-		var err error
-		switch {
-		case fault == restartBroker:
-			err = c.restartBroker(ctx)
-		case early[len(c.kills)]:
-			err = c.killStarting(ctx)
-		default:
-			err = c.killStreaming(ctx)
-		}
-		if err != nil {
+	for _, do := range order {
+		if err := do(c, ctx); err != nil {
 			return err
 		}
 	}
 	return c.progress(ctx)
 }
 
-// earlyKills chooses one kill in ten, by its number, to hit the start; never the
-// first.
-func (c *campaign) earlyKills() map[int]bool {
-	early := map[int]bool{}
-	for len(early) < c.options.kills/10 {
-		early[1+c.rng.IntN(c.options.kills-1)] = true
+// killAfterCommit kills walstream right after a commit, before its rows can be
+// through.
+func (c *campaign) killAfterCommit(ctx context.Context) error {
+	if err := c.caughtUp(ctx); err != nil {
+		return err
 	}
-	return early
+	return c.killStreaming(ctx, 0)
 }
 
-// killStreaming kills walstream while it works, just after a commit; in one of
-// three cases while it still makes up for the time it was down.
-func (c *campaign) killStreaming(ctx context.Context) error {
-	if c.rng.IntN(3) > 0 {
-		if err := c.caughtUp(ctx); err != nil {
-			return err
-		}
-	}
+// killAnywhere kills walstream while it makes up for the time it was down, or
+// soon after.
+func (c *campaign) killAnywhere(ctx context.Context) error {
+	return c.killStreaming(ctx, time.Duration(c.rng.IntN(20_000))*time.Microsecond)
+}
+
+// killStreaming kills walstream some time after a commit.
+func (c *campaign) killStreaming(ctx context.Context, wait time.Duration) error {
 	if err := c.progress(ctx); err != nil {
 		return err
 	}
-	var wait time.Duration
-	if c.rng.IntN(3) == 0 {
-		wait = time.Duration(c.rng.IntN(1000)) * time.Microsecond
-	}
 	var k kill
-	err := c.writers.afterCommit(ctx, maxRows/2, func() {
-		for from := time.Now(); time.Since(from) < wait; { // too short for a timer
-		}
+	err := c.writers.afterCommit(ctx, func() {
+		time.Sleep(wait)
 		k = c.kill()
 	})
 	if err != nil {

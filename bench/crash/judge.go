@@ -48,7 +48,7 @@ func (c *campaign) judge(ctx context.Context) (*Report, error) {
 	if counted := int(c.writers.committed.Load()); counted != len(rows) {
 		err = errors.Join(err, fmt.Errorf("the writers committed %d rows, the table has %d", counted, len(rows)))
 	}
-	if 6*report.KillsInFlight < 5*report.Kills {
+	if report.KillsInFlight < report.Kills*5/6 {
 		err = errors.Join(err, fmt.Errorf("only %d of %d kills hit rows in flight: this run proves too little", report.KillsInFlight, report.Kills))
 	}
 	return report, err

@@ -100,16 +100,15 @@ func (w *writers) stop() error {
 
 // trigger is something to do right after a commit.
 type trigger struct {
-	rows int // the fewest of the commit
 	do   func()
 	done chan struct{}
 }
 
-// afterCommit does something right after the next commit of at least so many
-// rows, on the goroutine that got the answer: waking another one takes as long
-// as publishing the rows.
-func (w *writers) afterCommit(ctx context.Context, rows int, do func()) error {
-	t := &trigger{rows: rows, do: do, done: make(chan struct{})}
+// afterCommit does something right after the next commit of a transaction of
+// full size, on the goroutine that got the answer: waking another one takes as
+// long as publishing the rows.
+func (w *writers) afterCommit(ctx context.Context, do func()) error {
+	t := &trigger{do: do, done: make(chan struct{})}
 	w.trigger.Store(t)
 	select {
 	case <-t.done:
@@ -118,15 +117,6 @@ func (w *writers) afterCommit(ctx context.Context, rows int, do func()) error {
 		return fmt.Errorf("a writer failed: %w", err)
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// answered counts a commit.
-func (w *writers) answered(rows int) {
-	w.committed.Add(int64(rows))
-	if t := w.trigger.Load(); t != nil && rows >= t.rows && w.trigger.CompareAndSwap(t, nil) {
-		t.do()
-		close(t.done)
 	}
 }
 
@@ -143,12 +133,20 @@ func (w *writer) run(ctx context.Context) error {
 	due := time.Now()
 	for {
 		rows := 1 + w.rng.IntN(maxRows)
+		t := w.trigger.Load()
+		if t != nil {
+			rows = maxRows
+		}
 		// Not to be cancelled: what became of its COMMIT would be open.
 		committed, err := w.transaction(context.WithoutCancel(ctx), rows)
 		if err != nil {
 			return err
 		}
-		w.answered(committed)
+		w.committed.Add(int64(committed))
+		if t != nil && committed > 0 && w.trigger.CompareAndSwap(t, nil) {
+			t.do()
+			close(t.done)
+		}
 		if due = due.Add(time.Duration(rows) * w.pause); time.Since(due) > time.Second {
 			due = time.Now()
 		}
