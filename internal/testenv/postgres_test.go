@@ -62,6 +62,15 @@ func TestSharedPostgres(t *testing.T) {
 	}
 }
 
+func TestSharedPostgresOfAnyMajorIsTheNewest(t *testing.T) {
+	if os.Getenv(EnvPostgresURL) != "" {
+		t.Skip("skipped: the servers are given")
+	}
+	if newest, latest := SharedPostgres(t, NewestMajor), SharedPostgres(t, 0); newest != latest {
+		t.Errorf("two servers of %d were started", NewestMajor)
+	}
+}
+
 func TestCreateDatabaseIsDroppedWithItsSlots(t *testing.T) {
 	p := SharedPostgres(t, 0)
 	var name string

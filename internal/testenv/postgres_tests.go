@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -46,16 +47,22 @@ func (o *once[T]) get(start func() (T, error)) (T, error) {
 	return o.value, o.err
 }
 
-// SharedPostgres returns the test process's server of a major, 0 being the
-// newest, started by the first caller. It must not be stopped.
+// SharedPostgres returns the test process's server of a major, started by the
+// first caller. 0 is the given server of whatever major, else the newest that
+// can be had. It must not be stopped.
 func SharedPostgres(t testing.TB, major int) *Postgres {
 	t.Helper()
+	p, err := sharedPostgres(major)
+	if err != nil {
+		skipOrFail(t, err)
+	}
+	return p
+}
+
+func sharedPostgres(major int) (*Postgres, error) {
 	shared.Lock()
 	if shared.postgres == nil {
 		shared.postgres = make(map[int]*once[*Postgres])
-	}
-	if major == 0 {
-		major = NewestMajor
 	}
 	server := shared.postgres[major]
 	if server == nil {
@@ -63,14 +70,15 @@ func SharedPostgres(t testing.TB, major int) *Postgres {
 		shared.postgres[major] = server
 	}
 	shared.Unlock()
-	p, err := server.get(func() (*Postgres, error) {
-		// Not the test's context: the server outlives it.
+	return server.get(func() (*Postgres, error) {
+		if major == 0 && os.Getenv(EnvPostgresURL) == "" {
+			if p, err := sharedPostgres(NewestMajor); err == nil {
+				return p, nil
+			}
+		}
+		// Not a test's context: the server outlives it.
 		return startPostgres(context.Background(), PGOptions{Major: major}, true)
 	})
-	if err != nil {
-		skipOrFail(t, err)
-	}
-	return p
 }
 
 // CreateDatabase makes a database of the test's own and returns its URL. It is
