@@ -92,7 +92,13 @@ func (d *demo) start(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startWait, fmt.Errorf("waited %s", startWait))
 	defer cancel()
-	return d.walstream.WaitStreaming(ctx)
+	if d.walstream.WaitStreaming(ctx) == nil {
+		return nil
+	}
+	if closed(d.walstream.Done()) {
+		return d.died()
+	}
+	return fmt.Errorf("walstream does not stream (%w); its last lines:\n%s", context.Cause(ctx), lastLines(d.walstream.Log()))
 }
 
 // stream makes deposits and returns when the last of them came out.
@@ -165,8 +171,12 @@ func (d *demo) guard(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case <-d.walstream.Done():
-		return fmt.Errorf("walstream ended by itself (%s); its last lines:\n%s", d.walstream.Usage(), lastLines(d.walstream.Log()))
+		return d.died()
 	}
+}
+
+func (d *demo) died() error {
+	return fmt.Errorf("walstream ended by itself (%s); its last lines:\n%s", d.walstream.Usage(), lastLines(d.walstream.Log()))
 }
 
 // watch shows a line every second until done, or until ctx ends.
