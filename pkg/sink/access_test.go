@@ -25,6 +25,7 @@ import (
 const secret = "hunter2-secret"
 
 func TestSASLAndTLS(t *testing.T) {
+	t.Parallel()
 	serverTLS, clientTLS := certificates(t)
 	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		t.Run(mechanism, func(t *testing.T) {
@@ -73,12 +74,39 @@ func TestSASLAndTLS(t *testing.T) {
 		cfg := testConfig(t, brokers)
 		cfg.TLS = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 		_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
-		mustContain(t, err, "certificate", brokers[0])
+		if !as[*SetupError](err) || Retriable(err) {
+			t.Errorf("reported %v", err)
+		}
+		mustContain(t, err, "certificate", "kafka-tls-ca", brokers[0])
+	})
+	t.Run("TLS where there is none", func(t *testing.T) {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write([]byte("in clear\n"))
+			}
+		}()
+		cfg := testConfig(t, []string{listener.Addr().String()})
+		cfg.TLS = clientTLS
+		_, _, err = open(t, cfg).Load(within(t, 10*time.Second))
+		if !as[*SetupError](err) {
+			t.Errorf("reported %v", err)
+		}
+		mustContain(t, err, "TLS handshake", "kafka-tls")
 	})
 }
 
 // Every right that can be missing is named with its resource.
 func TestMissingRights(t *testing.T) {
+	t.Parallel()
 	const pipeline = "bank.s"
 	checkpoints, ids := "walstream.checkpoints."+pipeline, "walstream."
 	allow := func(resource kmsg.ACLResourceType, name string, operations ...kmsg.ACLOperation) (acls []kfake.ACL) {

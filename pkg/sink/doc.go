@@ -10,24 +10,42 @@
 //	         Idempotent  at-least-once:
 //
 //	 loop ── Submit ──> arena (copy) ── topic known? ──> data client ──> brokers
-//	  ^  ── Checkpoint ──> committer ── transaction on lane 0 ──> checkpoint topic
-//	  │                        │                             promise │
-//	  └──────── Drain <──── Mailbox <──────────────────────────────-─┘
+//	  ^                                  │ no: wait                        │
+//	  │                                  v                                 │
+//	  │                               lookout: what is the topic like?     │
+//	  │                               what does this failure mean?         │
+//	  │  ── Checkpoint ──> committer ── transaction on lane 0 ──> topic    │
+//	  │                        │                                   promise │
+//	  └──────── Drain <──── Mailbox <──────────────────────────────────────┘
+//
+// Read it in this order: idempotent.go (the path of a row), lookout.go (what a
+// failure means), claim.go and tail.go (the checkpoint), client.go (the options).
 //
 // Invariants:
 //   - An acknowledgement means that all in-sync replicas have the record.
 //   - Only a refusal fails a record. A broker that is down or short of replicas
 //     is waited for, for ever; whether that is healthy is decided elsewhere.
-//   - The first failure stops everything: all records share one context, and the
-//     promise that sees the failure cancels it.
+//   - Rows go to the client in the order of the stream. What can be known before
+//     sending (the topic, its limit, its partitions) is checked then, and nothing
+//     behind a row so refused is sent.
+//   - What a broker refuses after all ends everything: all records share one
+//     context, and the promise that sees the failure cancels it. A record that
+//     the client takes up between the broker's answer and that promise may still
+//     be published; it comes again.
+//   - A refusal is reported when the rows before it are answered and covered by a
+//     checkpoint, so starting over and over in front of it doubles nothing.
 //   - An error of a checkpoint's transaction is never resolved by guessing: the
 //     whole pipeline goes back through its start order. No lane is ever
 //     initialised again alone.
-//   - After Close no acknowledgement is reported.
+//   - After Close no acknowledgement is reported. Close waits for goroutines,
+//     never for a broker.
 //
 // What surprised us: franz-go goes on, with a new epoch, with what it has buffered
-// behind a refused record. Thirty aborted transactions hide the last committed
-// record sixty offsets back, and carry no records a consumer could see: the end
-// of the checkpoint topic can only be known by offsets. A producer that is cut
-// off and one whose transaction timed out get the same INVALID_PRODUCER_EPOCH.
+// behind a refused record. It fails records for a connection that is cut at its
+// first byte, as a starting broker's is, unless told otherwise. Thirty aborted
+// transactions hide the last committed record sixty offsets back, and carry no
+// records a consumer could see: the end of the checkpoint topic can only be known
+// by offsets. A producer that is cut off and one whose transaction timed out get
+// the same INVALID_PRODUCER_EPOCH. A context does not end a produce request that
+// is under way; only closing the client does.
 package sink

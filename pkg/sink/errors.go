@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -123,13 +124,28 @@ func Retriable(err error) bool {
 func isAccess(err error) bool {
 	for _, target := range []error{
 		kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
-		kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed,
+		kerr.TransactionalIDAuthorizationFailed,
 	} {
 		if errors.Is(err, target) {
 			return true
 		}
 	}
-	return false
+	return isLogin(err)
+}
+
+func isLogin(err error) bool {
+	return errors.Is(err, kerr.SaslAuthenticationFailed) || errors.Is(err, kerr.UnsupportedSaslMechanism)
+}
+
+// isTLS tells a handshake that no retry mends. A connection that is cut off
+// during one is not among them.
+func isTLS(err error) bool {
+	var (
+		certificate *tls.CertificateVerificationError
+		record      tls.RecordHeaderError
+		alert       tls.AlertError
+	)
+	return errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &alert)
 }
 
 func isFenced(err error) bool {
@@ -146,7 +162,12 @@ func (k *Kafka) explain(err error, doing, right, resource string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, kerr.SaslAuthenticationFailed):
+	case isTLS(err):
+		err = &SetupError{
+			Found:  fmt.Sprintf("the TLS handshake failed: %v", err),
+			Remedy: "check kafka-tls, kafka-tls-ca, kafka-tls-cert and kafka-tls-key against the listener that kafka-brokers names; the name used must be in the broker's certificate",
+		}
+	case isLogin(err):
 		err = &AccessError{Right: rightLogin, Resource: "cluster", User: k.cfg.SASLUser, Err: err}
 	case isAccess(err):
 		err = &AccessError{Right: right, Resource: resource, User: k.cfg.SASLUser, Err: err}

@@ -94,6 +94,7 @@ func TestRefusedBeforeSending(t *testing.T) {
 
 // The sizes computed here are the broker's own, to the byte.
 func TestSizeLimitIsExact(t *testing.T) {
+	t.Parallel()
 	const limit = 5000
 	everyBroker(t, func(t *testing.T, brokers []string) {
 		for _, headers := range [][]outbox.Header{nil, {{Key: "a", Value: nil}, {Key: strings.Repeat("b", 200), Value: make([]byte, 300)}}} {
@@ -134,6 +135,7 @@ func TestSizeLimitIsExact(t *testing.T) {
 // What the broker refuses ends the sink, and nothing behind the row is published
 // on its partition, however much the client has buffered.
 func TestRefusedByTheBroker(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		err  *kerr.Error
 		want func(err error) bool

@@ -81,6 +81,7 @@ func TestATopicIsNotMissingAtTheFirstAnswer(t *testing.T) {
 }
 
 func TestTopicVanishesWhileStreaming(t *testing.T) {
+	t.Parallel()
 	cluster, brokers := testenv.NewKfake(t)
 	topic := createTopic(t, brokers, 1, nil)
 	r := start(t, testConfig(t, brokers))
