@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/url"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,9 +25,10 @@ const (
 	// waitLimit ends a campaign in which nothing moves any more. It is longer
 	// than every time-out that walstream may have to sit out.
 	waitLimit = 2 * time.Minute
-	// networkDelay of what PostgreSQL sends to walstream: a database across a
-	// network, not a function call away, so that rows are on their way.
-	networkDelay = 3 * time.Millisecond
+	// bandwidth of each of walstream's connections to the broker, in kilobytes a
+	// second: enough for 6,000 rows/s. So rows are on their way for milliseconds,
+	// while a checkpoint, which has a connection of its own, could overtake them.
+	bandwidth = 4096
 )
 
 var (
@@ -65,8 +63,8 @@ type Report struct {
 type campaign struct {
 	options
 	pg     *testenv.Postgres
-	proxy  *testenv.Proxy // before it, for walstream
 	kafka  *testenv.Kafka
+	proxy  *testenv.Proxy // in front of the broker, for walstream
 	db     *pgx.Conn
 	client *kgo.Client
 	admin  *kadm.Client
@@ -114,10 +112,10 @@ func (c *campaign) prepare(ctx context.Context) (err error) {
 	if c.logged, err = os.Create(c.log); err != nil {
 		return err
 	}
-	if c.proxy, err = testenv.StartProxy(net.JoinHostPort(c.pg.Host, strconv.Itoa(c.pg.Port))); err != nil {
+	if c.proxy, err = c.kafka.StartProxy(); err != nil {
 		return err
 	}
-	c.proxy.Latency(networkDelay)
+	c.proxy.Bandwidth(bandwidth)
 	if c.db, err = pgx.Connect(ctx, c.pg.DSN("")); err != nil {
 		return err
 	}
@@ -170,16 +168,11 @@ func (c *campaign) close() {
 }
 
 func (c *campaign) start() (err error) {
-	dsn, err := url.Parse(c.pg.DSN(""))
-	if err != nil {
-		return err
-	}
-	dsn.Host = c.proxy.Addr
 	c.startedAt = time.Now()
 	c.service, err = service.Start(service.Options{
 		Binary: c.binary, Log: c.logged,
-		Args: []string{"--slot", slot, "--pipeline", pipeline, "--kafka-brokers", c.kafka.Brokers[0], "--log-format", "json"},
-		Env:  []string{"WALSTREAM_POSTGRES=" + dsn.String()},
+		Args: []string{"--slot", slot, "--pipeline", pipeline, "--kafka-brokers", c.proxy.Addr, "--log-format", "json"},
+		Env:  []string{"WALSTREAM_POSTGRES=" + c.pg.DSN("")},
 	})
 	return err
 }

@@ -2,8 +2,8 @@
 // table: make crash KILLS=30. It prints one JSON line on stdout and fails on a
 // bad verdict.
 //
-//	writers ──> PostgreSQL ── 3 ms ──> walstream ──> Kafka ──> verdict
-//	(never stop)  (fsync on)            kill -9       restart
+//	writers ──> PostgreSQL ──> walstream ── 4 MB/s ──> Kafka ──> verdict
+//	(never stop)  (fsync on)    kill -9                restart
 //
 // Four writers commit transactions of 1 to 50 rows at 2,000 rows/s into our own
 // outbox table, some of them aborted, some with savepoints rolled back. The rows
@@ -12,14 +12,14 @@
 // stopped or killed. Between a kill and the next start the durable checkpoint
 // and the ends of the partitions are read from Kafka.
 //
-// walstream reaches PostgreSQL through a proxy that delays what the server sends
-// by three milliseconds, as a network does. A kill counts as in flight when, at
-// that moment, a row whose COMMIT had been answered was not in Kafka: the rows
-// committed before the kill are more than those that the instances up to it have
-// published. This is told afterwards from what was written, not from what
-// walstream says of itself. Most kills follow a commit of 50 rows at once, before
-// they can be through; one in six hits walstream anywhere in making up for the
-// time it was down or soon after, one in ten during its start.
+// walstream reaches the broker through a proxy that lets 4 MB/s pass on each
+// connection, as a network does. A kill counts as in flight when, right after it,
+// a row whose COMMIT had been answered before was not in Kafka: the rows committed
+// before the kill are more than those below the ends of the partitions. This is
+// told afterwards from what was written, not from what walstream says of itself.
+// Most kills follow a commit of 50 rows at once, before they can be through; one
+// in six hits walstream anywhere in making up for the time it was down or soon
+// after, one in ten during its start.
 //
 // The seed is printed and makes the schedule and the rows again; the moments are
 // the machine's.

@@ -12,7 +12,7 @@
 // copies and the row lies behind the checkpoint that was durable then. Which
 // copies an ended instance wrote is told without clocks: a Restart says where
 // each partition ended, and every start of walstream writes its rows under a
-// producer id of its own. What surprised us: the offsets alone do not do. A
-// request that was in the broker's socket when walstream was killed is still
-// written, behind the end that was read after the kill.
+// producer id of its own. What surprised us: the offsets alone do not do. What
+// was in a socket when walstream was killed is still written, behind the end that
+// was read after the kill, and even behind what the next instance writes.
 package verdict

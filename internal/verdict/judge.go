@@ -58,8 +58,8 @@ type Result struct {
 	BeforeCheckpoint int
 	Reordered        int // first appearances behind a later one of their key, or in another partition
 	Altered          int // records with another key or value than their row's, or a position that changed
-	// FirstSeen counts the rows that arrived before the first restart, between
-	// the first and the second, and so on.
+	// FirstSeen counts the rows that first appear before the ends read at the
+	// first restart, between those of the first and the second, and so on.
 	FirstSeen []int
 	// Examples of what is wrong, a few of each kind.
 	Examples []string
@@ -87,7 +87,7 @@ func (r *Result) Err() error {
 	return errors.Join(faults...)
 }
 
-// PublishedBefore counts the rows that arrived before restart i.
+// PublishedBefore counts the rows that lay before the ends read at restart i.
 func (r *Result) PublishedBefore(i int) int {
 	total := 0
 	for _, n := range r.FirstSeen[:i+1] {
@@ -113,7 +113,7 @@ func Judge(rows []Row, records []Record, restarts []Restart) *Result {
 		j.take(&records[i])
 	}
 	for i := range rows {
-		if j.rows[rows[i].ID].copy == nil {
+		if len(j.rows[rows[i].ID].copies) == 0 {
 			j.result.Missing++
 			j.example("missing", "row %s (key %q, %d)", rows[i].ID, rows[i].Key, rows[i].Seq)
 		}
@@ -129,10 +129,10 @@ type judge struct {
 	born     map[int64]int
 }
 
-// arrival is a row and the last copy of it.
+// arrival is a row and what arrived of it.
 type arrival struct {
-	row  *Row
-	copy *Record
+	row    *Row
+	copies []*Record
 }
 
 // latest is the last first appearance of a key.
@@ -148,18 +148,18 @@ func (j *judge) take(r *Record) {
 		j.example("foreign", "%s has event id %q", r, r.ID)
 		return
 	}
-	before := a.copy
-	a.copy = r
-	if r.Key != a.row.Key || r.Digest != a.row.Digest || (before != nil && r.Position != before.Position) {
+	before := a.copies
+	a.copies = append(a.copies, r)
+	if r.Key != a.row.Key || r.Digest != a.row.Digest || (len(before) > 0 && r.Position != before[0].Position) {
 		j.result.Altered++
 		j.example("altered", "%s of row %s (key %q, row's key %q)", r, r.ID, r.Key, a.row.Key)
 	}
-	if before != nil {
+	if len(before) > 0 {
 		j.again(before, r)
 		return
 	}
 	j.result.Published++
-	j.result.FirstSeen[j.born[r.Producer]]++
+	j.result.FirstSeen[behind(r, j.restarts)]++
 	last := j.keys[a.row.Key]
 	if last == nil {
 		j.keys[a.row.Key] = &latest{a.row.Seq, r.Place}
@@ -173,34 +173,45 @@ func (j *judge) take(r *Record) {
 	last.seq = a.row.Seq
 }
 
-// again judges a further copy: the instance that wrote it started after restart
-// last, and must not repeat what the checkpoint covered then.
-func (j *judge) again(before, r *Record) {
+// again judges a further copy by the one before. The younger of their instances
+// started after restart last, and must not repeat what the checkpoint covered
+// then. It need not be the one that wrote the later copy: what the elder had in a
+// socket when it ended may come after. No instance writes a row twice.
+func (j *judge) again(before []*Record, r *Record) {
 	j.result.Duplicates++
-	last := j.born[r.Producer] - 1
-	switch {
-	case j.born[before.Producer] > last:
+	previous := before[len(before)-1]
+	for _, b := range before {
+		if j.born[b.Producer] == j.born[r.Producer] {
+			j.result.BeforeCheckpoint++
+			j.example("duplicate", "%s repeats %s of row %s without a restart between them", r, b, r.ID)
+			return
+		}
+	}
+	last := max(j.born[previous.Producer], j.born[r.Producer]) - 1
+	if r.Position.CommitLSN <= j.restarts[last].Checkpoint {
 		j.result.BeforeCheckpoint++
-		j.example("duplicate", "%s repeats %s of row %s without a restart between them", r, before, r.ID)
-	case r.Position.CommitLSN <= j.restarts[last].Checkpoint:
-		j.result.BeforeCheckpoint++
-		j.example("duplicate", "%s repeats %s of row %s, which the checkpoint at %s covered", r, before, r.ID, j.restarts[last].Checkpoint)
+		j.example("duplicate", "%s repeats %s of row %s, which the checkpoint at %s covered", r, previous, r.ID, j.restarts[last].Checkpoint)
 	}
 }
 
 // generations returns for each producer id how many restarts came before its
 // instance: the fewest that any of its records lies behind. (A record that was
-// in the broker's socket at the kill may lie behind one more.)
+// in a socket at the kill may lie behind one more.)
 func generations(records []Record, restarts []Restart) map[int64]int {
 	born := map[int64]int{}
 	for i := range records {
 		r := &records[i]
-		behind := sort.Search(len(restarts), func(i int) bool { return restarts[i].Ends[r.Place] > r.Offset })
-		if fewest, known := born[r.Producer]; !known || behind < fewest {
-			born[r.Producer] = behind
+		n := behind(r, restarts)
+		if fewest, known := born[r.Producer]; !known || n < fewest {
+			born[r.Producer] = n
 		}
 	}
 	return born
+}
+
+// behind counts the restarts before whose ends the record does not lie.
+func behind(r *Record, restarts []Restart) int {
+	return sort.Search(len(restarts), func(i int) bool { return restarts[i].Ends[r.Place] > r.Offset })
 }
 
 // examplesKept of each kind: enough to begin looking.

@@ -158,6 +158,16 @@ func TestJudge(t *testing.T) {
 			want:    "published 2, missing 0, foreign 0, duplicates 1 (0 before), reordered 0, altered 0",
 		},
 		{
+			name: "written from a socket after the next instance has begun", rows: abc, restarts: []Restart{restart("a", 1)},
+			records: []Record{at("a", 0, 1), at("b", 1, 2), at("b", 2, 1), at("c", 3, 2), at("c", 4, 1)},
+			want:    "published 3, missing 0, foreign 0, duplicates 2 (0 before), reordered 0, altered 0",
+		},
+		{
+			name: "the same, covered by the checkpoint", rows: abc[:2], restarts: []Restart{restart("b", 1)},
+			records: []Record{at("a", 0, 1), at("b", 1, 2), at("b", 2, 1)},
+			want:    "published 2, missing 0, foreign 0, duplicates 1 (1 before), reordered 0, altered 0", fails: "1 duplicates are not explained",
+		},
+		{
 			name: "a duplicate does not count for the order", rows: abc, restarts: []Restart{restart("", 2)},
 			records: []Record{at("a", 0, 1), at("b", 1, 1), at("a", 2, 2), at("b", 3, 2), at("c", 4, 2)},
 			want:    "published 3, missing 0, foreign 0, duplicates 2 (0 before), reordered 0, altered 0",
