@@ -60,7 +60,7 @@ func (k *Kafka) common() []kgo.Opt {
 		kgo.MetadataMaxAge(metadataMaxAge),
 		// Telemetry is a goroutine and a second of Close for nobody's use.
 		kgo.DisableClientMetrics(),
-		kgo.WithLogger(kgoLogger{k.log}),
+		kgo.WithLogger(kgoLogger{log: k.log}),
 		kgo.WithHooks(&k.conns),
 	}
 	if versionPattern.MatchString(k.cfg.Version) {

@@ -29,9 +29,8 @@
 //     sending (the topic, its limit, its partitions) is checked then, and nothing
 //     behind a row so refused is sent.
 //   - What a broker refuses after all ends everything: all records share one
-//     context, and the promise that sees the failure cancels it. A record that
-//     the client takes up between the broker's answer and that promise may still
-//     be published; it comes again.
+//     context, which is cancelled before the client takes up what it has buffered
+//     behind.
 //   - A refusal is reported when the rows before it are answered and covered by a
 //     checkpoint, so starting over and over in front of it doubles nothing.
 //   - An error of a checkpoint's transaction is never resolved by guessing: the

@@ -63,15 +63,14 @@ type topic struct {
 // NewIdempotent starts a sink whose checkpoints are base moved to the edge. Only
 // one per Claim.
 func (c *Claim) NewIdempotent(base checkpoint.Record) *Idempotent {
-	client, err := c.k.newClient(c.k.producer(c.batchLimit))
+	i := &Idempotent{claim: c, base: base, box: NewMailbox(), topics: map[string]*topic{}}
+	i.records, i.cancel = context.WithCancel(context.Background())
+	i.tasks, i.stopTasks = context.WithCancel(context.Background())
+	client, err := c.k.newClient(append(c.k.producer(c.batchLimit), kgo.WithLogger(kgoLogger{log: c.k.log, refused: i.cancel})))
 	if err != nil { // the same options made the lanes
 		panic(fmt.Sprintf("walstream: bug: data client: %v", err))
 	}
-	i := &Idempotent{
-		claim: c, base: base, client: client, box: NewMailbox(), topics: map[string]*topic{},
-	}
-	i.records, i.cancel = context.WithCancel(context.Background())
-	i.tasks, i.stopTasks = context.WithCancel(context.Background())
+	i.client = client
 	i.promise = i.onAnswer
 	i.committer = newCommitter(i.box, func(ctx context.Context, edge checkpoint.Edge) error {
 		return c.Write(ctx, base.With(edge))
@@ -153,6 +152,9 @@ func (i *Idempotent) Drain(report *checkpoint.Report) {
 		// The caller takes these acknowledgements and may ask for a checkpoint;
 		// the next call sees whether it did.
 		i.quiet = true
+		if !i.lookout.explaining() {
+			i.box.PutErr(fmt.Errorf("publish: %w: the client gave records back without a reason", ErrUncertain))
+		}
 		i.box.Signal()
 	}
 }
@@ -178,8 +180,8 @@ func (i *Idempotent) learnt(facts []topicFacts) {
 }
 
 // onAnswer is the promise of every record: it puts into a mailbox and does
-// nothing more. The first failure cancels all records before the client takes up
-// what it has buffered behind.
+// nothing more. The first failure cancels all records; a refusal has done so
+// already (see kgoLogger), so nothing that the client has buffered behind goes out.
 func (i *Idempotent) onAnswer(record *kgo.Record, err error) {
 	r := record.Context.(*row)
 	if err == nil {

@@ -19,21 +19,41 @@ var versionPattern = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9
 // kgoLogger passes the library's log on at debug: what matters of it comes back
 // as an error, and is logged once, by whoever handles that. The library logs
 // neither credentials nor record contents.
-type kgoLogger struct{ log zerolog.Logger }
+type kgoLogger struct {
+	log zerolog.Logger
+	// refused, when set, is called when a broker has refused a batch. The library
+	// has no hook there; this line of its log is the only thing that happens
+	// between the broker's answer and the moment from which records behind the
+	// batch may be sent, both under the partition's lock. The promises of the
+	// batch run later, on another goroutine, and would now and then be too late
+	// (seen: one record published behind a refused one).
+	refused func()
+}
+
+// batchRefused is the line, and its level is info.
+const batchRefused = "batch in a produce request failed"
 
 // Level keeps the library from building lines that nobody reads.
 func (l kgoLogger) Level() kgo.LogLevel {
-	switch {
-	case l.log.GetLevel() <= zerolog.TraceLevel:
+	switch level := l.log.GetLevel(); {
+	case level <= zerolog.TraceLevel:
 		return kgo.LogLevelDebug
-	case l.log.GetLevel() <= zerolog.DebugLevel:
+	case level <= zerolog.DebugLevel, l.refused != nil:
 		return kgo.LogLevelInfo
 	}
 	return kgo.LogLevelNone
 }
 
+// Log takes one line.
 func (l kgoLogger) Log(level kgo.LogLevel, message string, keyvals ...any) {
-	event := l.log.Debug().Str("component", "kafka_client").Str("kafka_level", level.String())
+	if l.refused != nil && message == batchRefused {
+		l.refused()
+	}
+	event := l.log.Debug()
+	if !event.Enabled() {
+		return
+	}
+	event = event.Str("component", "kafka_client").Str("kafka_level", level.String())
 	for i := 0; i+1 < len(keyvals); i += 2 {
 		key := fmt.Sprint(keyvals[i])
 		switch value := keyvals[i+1].(type) {

@@ -78,6 +78,13 @@ func (l *lookout) explain(f failure) {
 	l.signal()
 }
 
+// explaining reports that a failure is known.
+func (l *lookout) explaining() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure != nil
+}
+
 func (l *lookout) signal() {
 	select {
 	case l.wake <- struct{}{}:

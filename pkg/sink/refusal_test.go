@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -246,4 +248,48 @@ func TestLimitLoweredWhileStreaming(t *testing.T) {
 		}
 		again.untilConfirmed()
 	})
+}
+
+// The library must tell of a refused batch while it holds the partition, or
+// records behind it slip through now and then. A new release of it may change
+// the line we listen for.
+func TestClientTellsOfARefusalInTime(t *testing.T) {
+	cluster, brokers := testenv.NewKfake(t)
+	topic := createTopic(t, brokers, 1, nil)
+	told := make(chan struct{}, 1)
+	release := make(chan struct{})
+	producer := client(t, brokers, kgo.WithLogger(kgoLogger{log: zerolog.Nop(), refused: func() {
+		told <- struct{}{}
+		<-release // while we stand here, the partition must stand still
+	}}))
+	if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("before")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.InvalidRecord})
+	var answered atomic.Int64
+	promise := func(*kgo.Record, error) { answered.Add(1) }
+	producer.Produce(t.Context(), &kgo.Record{Topic: topic, Value: []byte("refused")}, promise)
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("the library did not say %q", batchRefused)
+	}
+	done := make(chan struct{})
+	go func() { // waits for the partition's lock
+		producer.Produce(t.Context(), &kgo.Record{Topic: topic, Value: []byte("behind")}, promise)
+		close(done)
+	}()
+	select {
+	case <-done:
+		t.Error("a record was buffered while the refusal was being told")
+	case <-time.After(100 * time.Millisecond):
+	}
+	if answered.Load() != 0 || fault.Hits() != 1 {
+		t.Errorf("%d promises ran before we were told", answered.Load())
+	}
+	close(release)
+	<-done
+	if err := producer.Flush(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
 }
