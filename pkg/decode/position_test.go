@@ -14,8 +14,14 @@ import (
 
 func TestPositionOrder(t *testing.T) {
 	rising := []decode.Position{
-		{}, {Ordinal: 1}, {CommitLSN: 1}, {CommitLSN: 1, Ordinal: 1}, {CommitLSN: 1, Ordinal: math.MaxUint32},
-		{CommitLSN: 2}, {CommitLSN: 1 << 32}, {CommitLSN: math.MaxUint64, Ordinal: math.MaxUint32},
+		{},
+		{Ordinal: 1},
+		{CommitLSN: 1},
+		{CommitLSN: 1, Ordinal: 1},
+		{CommitLSN: 1, Ordinal: math.MaxUint32},
+		{CommitLSN: 2},
+		{CommitLSN: 1 << 32},
+		{CommitLSN: math.MaxUint64, Ordinal: math.MaxUint32},
 	}
 	for i, p := range rising {
 		for j, q := range rising {

@@ -294,6 +294,9 @@ func (c *Core) sendStatus(now time.Time, wantReply bool) error {
 	confirmed := c.ledger.Confirmed()
 	received := max(c.received, confirmed)
 	c.pacer.Sent(received, confirmed, now)
+	if wantReply {
+		c.pacer.Probed(now)
+	}
 	c.counters.StatusUpdates++
 	if err := c.source.SendStatus(received, confirmed, wantReply); err != nil {
 		return fmt.Errorf("send status update: %w", err)

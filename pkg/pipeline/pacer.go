@@ -61,15 +61,15 @@ func (p *Pacer) ProbeDue(now time.Time) bool {
 // Confirmed is the LSN confirmed by the last status.
 func (p *Pacer) Confirmed() pglogrepl.LSN { return p.confirmed }
 
+// Probed notes that a status asked for a reply.
+func (p *Pacer) Probed(now time.Time) { p.probedAt = now }
+
 // Sent notes a status update, and stops the process on one that would move
 // backwards or confirm nothing.
 func (p *Pacer) Sent(received, confirmed pglogrepl.LSN, now time.Time) {
 	if confirmed == 0 || received < confirmed || confirmed < p.confirmed || received < p.received {
 		panic(fmt.Sprintf("walstream: bug: status update received=%s confirmed=%s after received=%s confirmed=%s",
 			received, confirmed, p.received, p.confirmed))
-	}
-	if p.ProbeDue(now) {
-		p.probedAt = now
 	}
 	p.received, p.confirmed, p.sentAt = received, confirmed, now
 }

@@ -87,12 +87,27 @@ func TestPacerProbesOnceAnInterval(t *testing.T) {
 		if probe := p.ProbeDue(now); probe || p.StatusDue(now) {
 			p.Sent(1, 1, now)
 			if probe {
+				p.Probed(now)
 				probes = append(probes, fmt.Sprint(s))
 			}
 		}
 	}
 	if got := strings.Join(probes, " "); got != "8 13 18 28 33 38" {
 		t.Errorf("probes at %s", got)
+	}
+}
+
+// A status that asks for nothing is no probe, whenever it is sent.
+func TestPacerStatusIsNoProbe(t *testing.T) {
+	p := NewPacer(5*time.Second, 15*time.Second, midnight)
+	now := midnight.Add(8 * time.Second)
+	p.Sent(1, 1, now)
+	if !p.ProbeDue(now) {
+		t.Error("no probe due after a status")
+	}
+	p.Probed(now)
+	if p.ProbeDue(now.Add(5*time.Second-1)) || !p.ProbeDue(now.Add(5*time.Second)) {
+		t.Error("the next probe is not due an interval later")
 	}
 }
 
