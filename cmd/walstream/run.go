@@ -167,14 +167,7 @@ func brokerDefault[T int16 | int32](n int) T {
 func (c *Config) mappingConfigs() []outbox.MappingConfig {
 	configs := make([]outbox.MappingConfig, 0, 1)
 	for _, t := range c.Tables() {
-		configs = append(configs, outbox.MappingConfig{
-			Schema: t.Table.Schema, Table: t.Table.Name, Preset: t.Preset,
-			Topic: t.Topic, TopicColumn: t.TopicColumn, TopicPattern: t.TopicPattern,
-			KeyColumn: t.KeyColumn, ValueColumn: t.ValueColumn,
-			HeadersColumn: t.HeadersColumn, HeaderColumns: t.HeaderColumns,
-			PartitionColumn: t.PartitionColumn, TimestampColumn: t.TimestampColumn,
-			IDColumn: t.IDColumn, Pipeline: c.Pipeline,
-		})
+		configs = append(configs, t.mapping(c.Pipeline))
 	}
 	return configs
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,16 @@ import (
 	"github.com/walstream/walstream/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m).Run()) }
+func TestMain(m *testing.M) {
+	code := testenv.Main(m).Run()
+	if proxied.kafka != nil {
+		proxied.kafka.Close()
+	}
+	if builtBinary != "" {
+		_ = os.RemoveAll(filepath.Dir(builtBinary))
+	}
+	os.Exit(code)
+}
 
 // full reports that cases run at their full length.
 func full() bool { return os.Getenv("WALSTREAM_CASES") == "full" }
@@ -46,16 +57,17 @@ type rig struct {
 	pipeline string
 	topic    string
 	brokers  []string
-	db       *pgx.Conn
-	admin    *kadm.Client
-	binary   string
-	walArgs  []string // of walstream, added to the rig's own
+	// brokersSeen are the addresses walstream gets; brokers unless set.
+	brokersSeen []string
+	db          *pgx.Conn
+	admin       *kadm.Client
+	binary      string
 }
 
 // newRig makes database and topic names for a case on the given servers.
 func newRig(t *testing.T, pg *testenv.Postgres, brokers []string) *rig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	if full() {
 		cancel()
 		ctx, cancel = context.WithTimeout(context.Background(), 30*time.Minute)
@@ -80,6 +92,34 @@ func newRig(t *testing.T, pg *testenv.Postgres, brokers []string) *rig {
 func sharedRig(t *testing.T) *rig {
 	t.Helper()
 	return newRig(t, testenv.SharedPostgres(t, 0), testenv.SharedKafka(t).Brokers)
+}
+
+// proxied is the one broker of this package that faults are made on: walstream
+// reaches it through the proxy, the tests go around it.
+var proxied struct {
+	kafka *testenv.Kafka
+	proxy *testenv.Proxy
+}
+
+// proxiedRig is a rig whose broker is behind a proxy, and the proxy.
+func proxiedRig(t *testing.T, pg *testenv.Postgres) (*rig, *testenv.Proxy) {
+	t.Helper()
+	if proxied.kafka == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		kafka, err := testenv.StartKafka(ctx, testenv.KafkaOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxied.kafka = kafka
+		if proxied.proxy, err = kafka.StartProxy(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t, pg, proxied.kafka.Brokers)
+	r.brokersSeen = proxied.proxy.Addrs
+	t.Cleanup(proxied.proxy.Restore)
+	return r, proxied.proxy
 }
 
 var builtBinary string
@@ -137,19 +177,39 @@ func (r *rig) wal(n int) {
 	r.exec(`SELECT pg_switch_wal()`)
 }
 
-// args of walstream for the rig's table.
-func (r *rig) args() []string {
-	return append([]string{
-		"--slot", r.slot, "--pipeline", r.pipeline, "--postgres", r.dsn, "--kafka-brokers", strings.Join(r.brokers, ","),
+// args of walstream for the rig's table; extra pairs of flag and value replace
+// the rig's own.
+func (r *rig) args(extra ...string) []string {
+	brokers := r.brokers
+	if r.brokersSeen != nil {
+		brokers = r.brokersSeen
+	}
+	args := []string{
+		"--slot", r.slot, "--pipeline", r.pipeline, "--postgres", r.dsn, "--kafka-brokers", strings.Join(brokers, ","),
 		"--table", "public.bank_outbox", "--topic", r.topic, "--key-column", "aggregate_id", "--value-column", "payload",
-		"--headers-column", "headers", "--id-column", "id", "--create-topics", "--topic-partitions", "3",
-	}, r.walArgs...)
+		"--headers-column", "headers", "--id-column", "id", "--create-topics", "true", "--topic-partitions", "3",
+	}
+	given := make([]string, 0, len(args)+len(extra))
+	for i := 0; i < len(args); i += 2 {
+		if !slices.Contains(extra, args[i]) {
+			given = append(given, args[i]+"="+args[i+1])
+		}
+	}
+	for i := 0; i < len(extra); i += 2 {
+		if extra[i+1] != unset {
+			given = append(given, extra[i]+"="+extra[i+1])
+		}
+	}
+	return given
 }
+
+// unset as a value takes one of the rig's flags away.
+const unset = "\x00"
 
 // start runs walstream; it is killed at the end of the test.
 func (r *rig) start(args ...string) *service.Service {
 	r.t.Helper()
-	s, err := service.Start(service.Options{Binary: r.binary, Args: append(r.args(), args...)})
+	s, err := service.Start(service.Options{Binary: r.binary, Args: r.args(args...)})
 	r.check(err)
 	r.t.Cleanup(func() {
 		s.Kill()
@@ -188,6 +248,36 @@ func (r *rig) walEnd() pglogrepl.LSN {
 	lsn, err := pglogrepl.ParseLSN(text)
 	r.check(err)
 	return lsn
+}
+
+// warm starts walstream and publishes one row, so that topics and connections are
+// there before a fault begins.
+func (r *rig) warm(args ...string) *service.Service {
+	r.t.Helper()
+	s := r.stream(args...)
+	r.put(1)
+	r.untilConfirmed()
+	return s
+}
+
+// during runs check every 100 ms for d.
+func (r *rig) during(d time.Duration, check func()) {
+	r.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end) && !r.t.Failed(); time.Sleep(100 * time.Millisecond) {
+		check()
+	}
+}
+
+// ends waits until the process has ended and returns its exit code.
+func (r *rig) ends(s *service.Service, within time.Duration) int {
+	r.t.Helper()
+	select {
+	case <-s.Done():
+		return s.ExitCode()
+	case <-time.After(within):
+		r.t.Fatalf("walstream still runs after %s\n%s", within, s.Log())
+		return -1
+	}
 }
 
 // until waits for a condition.

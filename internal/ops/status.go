@@ -90,10 +90,15 @@ func receivedLag(p *pipeline.Progress, now time.Time) time.Duration {
 // publishedLag is the age of the oldest transaction that is not published.
 func publishedLag(p *pipeline.Progress, now time.Time) time.Duration {
 	lag := receivedLag(p, now)
-	if !p.OldestCommit.IsZero() {
-		lag = max(lag, p.OldestAge+max(0, now.Sub(p.At)))
+	if p.OldestCommit.IsZero() {
+		return lag
 	}
-	return lag
+	// The picture is up to a tick old; what it waited for has mostly come since.
+	// Only when the loop is late does the wait go on.
+	if late := now.Sub(p.At); late > time.Second {
+		return max(lag, p.OldestAge+late)
+	}
+	return max(lag, p.OldestAge)
 }
 
 // confirmedLag adds the wait for a durable checkpoint.

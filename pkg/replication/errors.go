@@ -1,7 +1,6 @@
 package replication
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,9 @@ var (
 	// ErrSilent: the server has sent nothing for too long, and its walsender is
 	// gone or cannot be asked about.
 	ErrSilent = errors.New("replication connection is silent")
-	// ErrReplayFromEarlier: the server no longer has the WAL or row versions.
+	// ErrUnreachable: no connection to the server could be made or kept.
+	ErrUnreachable = errors.New("PostgreSQL cannot be reached")
+	// ErrWALRemoved: the server no longer has the WAL or row versions.
 	ErrWALRemoved = errors.New("the WAL the slot needs is gone")
 	// ErrAuthentication: the server refused the login.
 	ErrAuthentication = errors.New("PostgreSQL refused the login")
@@ -47,12 +48,19 @@ const (
 	stateInvalidPassword      = "28P01"
 	stateInvalidAuthorization = "28000"
 	stateUndefinedDatabase    = "3D000"
+	stateLockNotAvailable     = "55P03"
+	stateInternalError        = "XX000"
+	stateReadOnly             = "25006" // a server in recovery
 )
 
-// classify puts the sentinel for a PostgreSQL error in front of it.
+// classify puts the sentinel for an error of the connection or of the server in
+// front of it.
 func classify(err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
+		if isNetwork(err) {
+			return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
 		return err
 	}
 	switch pg.Code {
@@ -75,25 +83,26 @@ func classify(err error) error {
 // Transient reports an error that another attempt may not meet again: the
 // network, a server that restarts, or one that is full.
 func Transient(err error) bool {
-	if errors.Is(err, ErrServerStopping) || errors.Is(err, ErrStreamEnded) || errors.Is(err, ErrSilent) {
-		return true
-	}
-	if errors.Is(err, ErrAuthentication) {
-		return false
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		// 08 connection, 40 rollback, 53 resources, 57 operator intervention, 58 system
-		switch pg.Code[:2] {
-		case "08", "40", "53", "57":
+	for _, target := range []error{ErrServerStopping, ErrStreamEnded, ErrSilent, ErrUnreachable} {
+		if errors.Is(err, target) {
 			return true
 		}
-		return pg.Code == "55P03" || pg.Code == "XX000" || pg.Code == "25006"
 	}
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || errors.Is(err, ErrAuthentication) {
+		return false
+	}
+	// 08 connection, 40 rollback, 53 resources, 57 operator intervention, 58 system
+	switch pg.Code[:2] {
+	case "08", "40", "53", "57", "58":
+		return true
+	}
+	return pg.Code == stateLockNotAvailable || pg.Code == stateInternalError || pg.Code == stateReadOnly
+}
+
+func isNetwork(err error) bool {
 	var netErr net.Error
-	var opErr *net.OpError
 	var connectErr *pgconn.ConnectError
-	return errors.As(err, &netErr) || errors.As(err, &opErr) || errors.As(err, &connectErr) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) || pgconn.SafeToRetry(err)
+	return errors.As(err, &netErr) || errors.As(err, &connectErr) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }

@@ -46,7 +46,10 @@ type Session struct {
 // ErrServerStopping.
 func OpenSession(ctx context.Context, o Options) (*Session, error) {
 	s := &Session{options: o}
-	return s, s.connect(ctx)
+	if err := s.connect(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *Session) connect(ctx context.Context) error {
