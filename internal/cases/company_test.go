@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -68,4 +69,28 @@ func TestNeverASynchronousStandby(t *testing.T) {
 	r.stream()
 	r.untilConfirmed()
 	r.verify()
+}
+
+// What an idle instance costs and how long a start takes: reported, not judged,
+// since machines differ.
+func TestIdleCostAndStart(t *testing.T) {
+	r := sharedRig(t)
+	s := r.warm()
+	before, err := cpuTime(s.PID())
+	r.check(err)
+	idle := scaled(60 * time.Second)
+	time.Sleep(idle)
+	after, err := cpuTime(s.PID())
+	r.check(err)
+	t.Logf("idle for %s: %.2f CPU seconds", idle, after-before)
+	r.check(s.Stop(10 * time.Second))
+	starts := make([]time.Duration, 10)
+	for i := range starts {
+		began := time.Now()
+		s = r.stream()
+		starts[i] = time.Since(began)
+		r.check(s.Stop(10 * time.Second))
+	}
+	slices.Sort(starts)
+	t.Logf("start to streaming: median %s, slowest %s", starts[len(starts)/2], starts[len(starts)-1])
 }

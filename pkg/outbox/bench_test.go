@@ -15,9 +15,15 @@ var benchPayload = make([]byte, 1024)
 func benchRows() map[string]*decode.Row {
 	id := binary.BigEndian.AppendUint64(nil, 123456)
 	binaryCols := []col{
-		{"id", pgtype.Int8OID, id}, {"event_id", pgtype.UUIDOID, benchPayload[:16]}, {"aggregate_type", pgtype.TextOID, []byte("account")},
-		{"aggregate_id", pgtype.TextOID, []byte("acc-7")}, {"event_type", pgtype.TextOID, []byte("deposited")}, {"topic", pgtype.TextOID, nil},
-		{"key", pgtype.TextOID, nil}, {"payload", pgtype.ByteaOID, benchPayload}, {"headers", pgtype.JSONBOID, []byte("\x01{}")},
+		{"id", pgtype.Int8OID, id},
+		{"event_id", pgtype.UUIDOID, benchPayload[:16]},
+		{"aggregate_type", pgtype.TextOID, []byte("account")},
+		{"aggregate_id", pgtype.TextOID, []byte("acc-7")},
+		{"event_type", pgtype.TextOID, []byte("deposited")},
+		{"topic", pgtype.TextOID, nil},
+		{"key", pgtype.TextOID, nil},
+		{"payload", pgtype.ByteaOID, benchPayload},
+		{"headers", pgtype.JSONBOID, []byte("\x01{}")},
 	}
 	return map[string]*decode.Row{
 		"text":    ownRow(col{"payload", pgtype.ByteaOID, `\x` + hex.EncodeToString(benchPayload)}),

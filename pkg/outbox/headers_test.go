@@ -17,8 +17,10 @@ func TestSpread(t *testing.T) {
 	}{
 		{"empty", `{}`, `|`, nil},
 		{"spaces", " {\n\t\"a\" : 1 , \"b\":2\r} ", `| a="1" b="2"`, nil},
-		{"kinds", `{"s": "x", "n": -1.50e3, "t": true, "f": false, "z": null, "e": "", "l": [1, {"q": "]"}], "o": {"k": "}"}}`,
-			`| s="x" n="-1.50e3" t="true" f="false" z=nil e="" l="[1, {\"q\": \"]\"}]" o="{\"k\": \"}\"}"`, nil},
+		{
+			"kinds", `{"s": "x", "n": -1.50e3, "t": true, "f": false, "z": null, "e": "", "l": [1, {"q": "]"}], "o": {"k": "}"}}`,
+			`| s="x" n="-1.50e3" t="true" f="false" z=nil e="" l="[1, {\"q\": \"]\"}]" o="{\"k\": \"}\"}"`, nil,
+		},
 		{"big number", `{"n": 12345678901234567890.0001}`, `| n="12345678901234567890.0001"`, nil},
 		{"duplicates of json", `{"a": 1, "a": "2"}`, `| a="1" a="2"`, nil},
 		{"escapes", `{"a": "\"\\\/\b\f\n\r\tA\u00e9\u20ac\ud83d\ude00"}`, `| a="\"\\/\b\f\n\r\tAé€😀"`, nil},

@@ -117,16 +117,28 @@ func TestOwnTable(t *testing.T) {
 		want    string
 	}{
 		{"columns", nil, `deposits|"k1"|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`},
-		{"pattern and aggregate id", []col{{"topic", pgtype.TextOID, nil}, {"key", pgtype.TextOID, nil}},
-			`outbox.event.account|"acc-7"|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`},
-		{"case is kept", []col{{"topic", pgtype.TextOID, nil}, {"aggregate_type", pgtype.TextOID, "Payment"}},
-			`outbox.event.Payment|"k1"|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`},
+		{
+			"pattern and aggregate id",
+			[]col{{"topic", pgtype.TextOID, nil}, {"key", pgtype.TextOID, nil}},
+			`outbox.event.account|"acc-7"|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`,
+		},
+		{
+			"case is kept",
+			[]col{{"topic", pgtype.TextOID, nil}, {"aggregate_type", pgtype.TextOID, "Payment"}},
+			`outbox.event.Payment|"k1"|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`,
+		},
 		{"an empty topic is not NULL", []col{{"topic", pgtype.TextOID, ""}}, `|"k1"|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`},
-		{"no key", []col{{"key", pgtype.TextOID, nil}, {"aggregate_id", pgtype.TextOID, nil}},
-			`deposits|nil|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`},
+		{
+			"no key",
+			[]col{{"key", pgtype.TextOID, nil}, {"aggregate_id", pgtype.TextOID, nil}},
+			`deposits|nil|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`,
+		},
 		{"an empty key is a key", []col{{"key", pgtype.TextOID, ""}}, `deposits|""|"\x00\xff"|-1|` + at + `|41 event_type="deposited"`},
-		{"headers", []col{{"headers", pgtype.JSONBOID, `{"a": 1, "b": "x"}`}},
-			`deposits|"k1"|"\x00\xff"|-1|` + at + `|41 event_type="deposited" a="1" b="x"`},
+		{
+			"headers",
+			[]col{{"headers", pgtype.JSONBOID, `{"a": 1, "b": "x"}`}},
+			`deposits|"k1"|"\x00\xff"|-1|` + at + `|41 event_type="deposited" a="1" b="x"`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := show(mustMap(t, mustMapping(t, own()), ownRow(c.replace...))); got != c.want {
@@ -188,8 +200,11 @@ func TestTraceparent(t *testing.T) {
 func TestBankPreset(t *testing.T) {
 	m := mustMapping(t, MappingConfig{Schema: "public", Table: "outbox", Preset: "bank", Pipeline: "p"})
 	cols := []col{
-		{"id", pgtype.Int8OID, "9"}, {"aggregate_id", pgtype.UUIDOID, "0f8fad5b-d9cb-469f-a165-70867728950e"},
-		{"topic", pgtype.TextOID, "t"}, {"key", pgtype.ByteaOID, `\x0102`}, {"payload", pgtype.ByteaOID, `\x`},
+		{"id", pgtype.Int8OID, "9"},
+		{"aggregate_id", pgtype.UUIDOID, "0f8fad5b-d9cb-469f-a165-70867728950e"},
+		{"topic", pgtype.TextOID, "t"},
+		{"key", pgtype.ByteaOID, `\x0102`},
+		{"payload", pgtype.ByteaOID, `\x`},
 		{"created_at", pgtype.TimestamptzOID, "2026-01-01 00:00:00+00"},
 	}
 	e := mustMap(t, m, rowOf("outbox", cols...))
@@ -221,8 +236,10 @@ func TestRigTable(t *testing.T) {
 	cols := []col{
 		{"seq", pgtype.Int8OID, binary.BigEndian.AppendUint64(nil, 12)},
 		{"id", pgtype.UUIDOID, []byte("\x0f\x8f\xad\x5b\xd9\xcb\x46\x9f\xa1\x65\x70\x86\x77\x28\x95\x0e")},
-		{"aggregate_type", pgtype.TextOID, []byte("loan")}, {"aggregate_id", pgtype.TextOID, []byte("a")},
-		{"event_type", pgtype.TextOID, []byte("paid")}, {"payload", pgtype.JSONBOID, []byte("\x01{\"n\": 1.0}")},
+		{"aggregate_type", pgtype.TextOID, []byte("loan")},
+		{"aggregate_id", pgtype.TextOID, []byte("a")},
+		{"event_type", pgtype.TextOID, []byte("paid")},
+		{"payload", pgtype.JSONBOID, []byte("\x01{\"n\": 1.0}")},
 		{"headers", pgtype.JSONBOID, []byte("\x01{\"h\": [1, 2]}")},
 		{"created_at", pgtype.TimestamptzOID, binary.BigEndian.AppendUint64(nil, 1_000_001)},
 		{"part", pgtype.Int4OID, []byte{0, 0, 0, 5}},
@@ -263,9 +280,15 @@ func TestC44NullEmptyAndJSONNull(t *testing.T) {
 		value any
 		want  string
 	}{
-		{pgtype.ByteaOID, nil, "nil"}, {pgtype.ByteaOID, `\x`, `""`}, {pgtype.ByteaOID, []byte{}, `""`},
-		{pgtype.TextOID, nil, "nil"}, {pgtype.TextOID, "", `""`}, {pgtype.TextOID, []byte{}, `""`},
-		{pgtype.JSONBOID, nil, "nil"}, {pgtype.JSONBOID, "null", `"null"`}, {pgtype.JSONBOID, []byte("\x01null"), `"null"`},
+		{pgtype.ByteaOID, nil, "nil"},
+		{pgtype.ByteaOID, `\x`, `""`},
+		{pgtype.ByteaOID, []byte{}, `""`},
+		{pgtype.TextOID, nil, "nil"},
+		{pgtype.TextOID, "", `""`},
+		{pgtype.TextOID, []byte{}, `""`},
+		{pgtype.JSONBOID, nil, "nil"},
+		{pgtype.JSONBOID, "null", `"null"`},
+		{pgtype.JSONBOID, []byte("\x01null"), `"null"`},
 		{pgtype.JSONBOID, "{}", `"{}"`},
 	} {
 		e := mustMap(t, m, ownRow(col{"payload", c.oid, c.value}))

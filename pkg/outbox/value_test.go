@@ -71,8 +71,15 @@ func TestPartition(t *testing.T) {
 		want  int32
 		ok    bool
 	}{
-		{text("0"), 0, true}, {text("2147483647"), math.MaxInt32, true}, {text("-1"), 0, false}, {text("2147483648"), 0, false},
-		{text(""), 0, false}, {text("1.0"), 0, false}, {wire("\x00\x02"), 2, true}, {wire("\xff\xff"), 0, false}, {wire("\x00"), 0, false},
+		{text("0"), 0, true},
+		{text("2147483647"), math.MaxInt32, true},
+		{text("-1"), 0, false},
+		{text("2147483648"), 0, false},
+		{text(""), 0, false},
+		{text("1.0"), 0, false},
+		{wire("\x00\x02"), 2, true},
+		{wire("\xff\xff"), 0, false},
+		{wire("\x00"), 0, false},
 	} {
 		got, err := partitionOf(c.value, pgtype.Int4OID)
 		if got != c.want || (err == nil) != c.ok {

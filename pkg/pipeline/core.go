@@ -165,6 +165,7 @@ func (c *Core) onMessage(frame decode.Frame, now time.Time) error {
 		return err
 	}
 	switch step {
+	case decode.StepNone:
 	case decode.StepBegin:
 		if c.admitted, err = c.resume.Admit(c.assembler.Begin); err != nil {
 			return err

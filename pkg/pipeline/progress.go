@@ -64,6 +64,7 @@ func (p *Progress) Known(now time.Time) bool {
 func (p *Progress) Stalled(now time.Time) time.Duration {
 	since := p.Since // not streaming: nothing is done at all
 	switch p.State {
+	case Connecting, Waiting, Refused:
 	case Standby, Stopped:
 		return 0
 	case Streaming, Draining:

@@ -150,22 +150,24 @@ func (c *Conn) showTimeout(ctx context.Context) (time.Duration, error) {
 	return parsePGDuration(string(results[0].Rows[0][0]))
 }
 
+// pgUnits are the units SHOW prints a time setting in.
+var pgUnits = map[string]time.Duration{
+	"us": time.Microsecond, "ms": time.Millisecond, "s": time.Second,
+	"min": time.Minute, "h": time.Hour, "d": 24 * time.Hour,
+}
+
 // parsePGDuration reads a time setting the way SHOW prints it: "15s", "1min", "0".
 func parsePGDuration(s string) (time.Duration, error) {
-	s = strings.TrimSpace(s)
 	if s == "0" {
 		return 0, nil
 	}
-	s = strings.NewReplacer("min", "m", "d", "h*24").Replace(s)
-	factor := time.Duration(1)
-	if days, ok := strings.CutSuffix(s, "h*24"); ok {
-		s, factor = days+"h", 24
+	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyz")
+	n, err := strconv.ParseInt(digits, 10, 32)
+	unit, known := pgUnits[s[len(digits):]]
+	if err != nil || !known {
+		return 0, fmt.Errorf("read wal_sender_timeout: %q is no duration", s)
 	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("read wal_sender_timeout %q: %w", s, err)
-	}
-	return d * factor, nil
+	return time.Duration(n) * unit, nil
 }
 
 // Identify asks who the server is and where it comes from.

@@ -42,8 +42,10 @@ type Spec struct {
 func Preflight(ctx context.Context, conn *pgx.Conn, spec Spec) []Finding {
 	f, err := readFacts(ctx, conn, spec)
 	if err != nil {
-		return []Finding{{Name: "server", Status: StatusFail, Detail: err.Error(), Err: err,
-			Remedy: "see that the server answers queries, then try again"}}
+		return []Finding{{
+			Name: "server", Status: StatusFail, Detail: err.Error(), Err: err,
+			Remedy: "see that the server answers queries, then try again",
+		}}
 	}
 	return f.judge(spec)
 }

@@ -99,8 +99,10 @@ func TestJudge(t *testing.T) {
 		}, []string{"fail publication bank_outbox_pub: the rows of public.outbox would arrive under the names"}},
 		{"not partitioned, by leaf", func(f *facts) { f.publication.ViaRoot = false }, nil},
 		{"slot without publication", func(f *facts) { f.publication = PublicationInfo{} }, []string{"fail publication bank_outbox_pub: it is not there, but slot"}},
-		{"neither, not the owner", func(f *facts) { f.publication, f.slot = PublicationInfo{}, SlotInfo{} },
-			[]string{"fail publication bank_outbox_pub: the role lacks the ownership of table public.outbox, which making a publication of it takes (the owner is bank)"}},
+		{
+			"neither, not the owner", func(f *facts) { f.publication, f.slot = PublicationInfo{}, SlotInfo{} },
+			[]string{"fail publication bank_outbox_pub: the role lacks the ownership of table public.outbox, which making a publication of it takes (the owner is bank)"},
+		},
 		{"neither, no CREATE", func(f *facts) {
 			f.publication, f.slot, f.tables[0].OwnedByUs = PublicationInfo{}, SlotInfo{}, true
 		}, []string{"fail publication bank_outbox_pub: the role lacks CREATE on database bank"}},

@@ -54,8 +54,10 @@ func TestHiccupsFailNoRow(t *testing.T) {
 			topic := createTopic(t, brokers, 2, nil)
 			r := start(t, testConfig(t, brokers))
 			seen := 0
-			faults := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce, kmsg.Metadata}, Topic: topic, Err: hiccup, Count: 4,
-				When: func(kmsg.Request) bool { seen++; return seen%3 == 2 }})
+			faults := cluster.Fault(kfake.Fault{
+				Keys: []kmsg.Key{kmsg.Produce, kmsg.Metadata}, Topic: topic, Err: hiccup, Count: 4,
+				When: func(kmsg.Request) bool { seen++; return seen%3 == 2 },
+			})
 			const each = 300
 			for n := 1; n <= each; n++ {
 				for key := range 4 {
