@@ -322,3 +322,21 @@ func TestStoreSuite(t *testing.T) {
 		})
 	})
 }
+
+// The first transaction of a client is committed like any other: the library
+// can take it for empty, abort it and report success (see commitAlone).
+func TestFirstCheckpointOfAClaimIsCommitted(t *testing.T) {
+	_, brokers := testenv.NewKfake(t)
+	k := open(t, testConfig(t, brokers))
+	for n := 1; n <= 150; n++ {
+		c, err := k.Claim(within(t, 20*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Write(within(t, 20*time.Second), baseRecord(k.cfg.Pipeline).With(edgeAt(100*n))); err != nil {
+			t.Fatal(err)
+		}
+		mustLoad(t, c, 100*n)
+		c.Close()
+	}
+}

@@ -20,7 +20,8 @@ const lanes = 2
 type Claim struct {
 	k      *Kafka
 	lane   [lanes]*kgo.Client
-	limits *sync.Map // topic -> int32: the batch limits given to the clients
+	met    [lanes]bool // the lane's client knows the checkpoint topic
+	limits *sync.Map   // topic -> int32: the batch limits given to the clients
 	closed sync.Once
 	broken error // of the first checkpoint that failed: nothing is written after it
 }
@@ -85,8 +86,8 @@ func (c *Claim) Write(ctx context.Context, record checkpoint.Record) error {
 	if err != nil {
 		return fmt.Errorf("encode checkpoint: %w", err)
 	}
-	if err := commitAlone(ctx, c.lane[0], &kgo.Record{
-		Topic: c.k.cfg.checkpointTopic(), Partition: 0, Key: []byte(c.k.cfg.Pipeline), Value: value,
+	if err := c.commitAlone(ctx, 0, func() *kgo.Record {
+		return &kgo.Record{Topic: c.k.cfg.checkpointTopic(), Partition: 0, Key: []byte(c.k.cfg.Pipeline), Value: value}
 	}); err != nil {
 		c.broken = c.k.checkpointError(err)
 	}
@@ -96,10 +97,34 @@ func (c *Claim) Write(ctx context.Context, record checkpoint.Record) error {
 // commitAlone is one transaction with one record. It returns when the context
 // ends, which leaves the transaction to the client's Close: the client itself
 // would wait for the answer to a request under way.
-func commitAlone(ctx context.Context, lane *kgo.Client, record *kgo.Record) error {
+//
+// The first transaction of a lane carries its record twice. franz-go (1.22.3)
+// sends the records that wait for a topic's metadata before it stores what it has
+// learnt of the topic; when the answer is faster, EndTransaction finds no
+// partition in the transaction, aborts it, and reports success (seen). A second
+// record goes the same way only once the topic is stored. From then on every
+// transaction with a record for this topic is ended as asked.
+func (c *Claim) commitAlone(ctx context.Context, n int, record func() *kgo.Record) error {
+	lane := c.lane[n]
 	if err := lane.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
+	if !c.met[n] {
+		if err := produceOne(ctx, lane, record()); err != nil {
+			return err
+		}
+	}
+	if err := produceOne(ctx, lane, record()); err != nil {
+		return err
+	}
+	c.met[n] = true
+	if err := lane.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+func produceOne(ctx context.Context, lane *kgo.Client, record *kgo.Record) error {
 	answer := make(chan error, 1)
 	lane.Produce(ctx, record, func(_ *kgo.Record, err error) { answer <- err })
 	select {
@@ -107,13 +132,10 @@ func commitAlone(ctx context.Context, lane *kgo.Client, record *kgo.Record) erro
 		if err != nil {
 			return fmt.Errorf("produce: %w", err)
 		}
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("produce: %w", ctx.Err())
 	}
-	if err := lane.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return fmt.Errorf("commit: %w", err)
-	}
-	return nil
 }
 
 // checkpointError sorts what a checkpoint's transaction can end with. Whatever
