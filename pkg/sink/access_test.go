@@ -24,6 +24,7 @@ import (
 
 const secret = "hunter2-secret"
 
+// Logins and encryption, right and wrong.
 func TestSASLAndTLS(t *testing.T) {
 	t.Parallel()
 	serverTLS, clientTLS := certificates(t)
@@ -50,6 +51,11 @@ func TestSASLAndTLS(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Faults of login and encryption name the settings to check.
+func TestLoginAndTLSFaults(t *testing.T) {
+	serverTLS, clientTLS := certificates(t)
 	t.Run("login refused in words", func(t *testing.T) {
 		cluster, brokers := testenv.NewKfake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "writer", secret))
 		cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(req kmsg.Request) (kmsg.Response, error, bool) {
