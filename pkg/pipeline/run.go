@@ -95,7 +95,7 @@ func (r *run) look(ctx context.Context) error {
 	}
 	record, found, err := r.kafka.Load(ctx)
 	if err != nil {
-		return fmt.Errorf("read the checkpoint: %w", err)
+		return err
 	}
 	switch {
 	case slot.Exists && slot.Invalidated == "":
@@ -123,7 +123,7 @@ func (r *run) setUp(ctx context.Context) error {
 	}
 	record, found, err := r.claimed.Load(ctx)
 	if err != nil {
-		return fmt.Errorf("read the checkpoint: %w", err)
+		return err
 	}
 	slot, err := r.slot(ctx)
 	if err != nil {
@@ -289,7 +289,7 @@ func (r *run) decide(ctx context.Context) (checkpoint.Decision, error) {
 	}
 	record, found, err := r.claimed.Load(ctx)
 	if err != nil {
-		return checkpoint.Decision{}, fmt.Errorf("read the checkpoint: %w", err)
+		return checkpoint.Decision{}, err
 	}
 	decision, err := r.compare(record, found, r.held)
 	if err != nil {

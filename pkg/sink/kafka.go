@@ -33,7 +33,7 @@ func Open(cfg Config) (*Kafka, error) {
 	}
 	k.client = client
 	if cfg.SASLMechanism == "PLAIN" && cfg.TLS == nil {
-		k.log.Warn().Msg("kafka_password_sent_in_clear")
+		k.log.Warn().Msg("SASL PLAIN without TLS sends the password in clear")
 	}
 	return k, nil
 }

@@ -145,7 +145,7 @@ func (l *lookout) learn(ctx context.Context, names []string) bool {
 				}
 				l.partitions[f.name] = f.partitions
 				if f.assumed {
-					l.k.log.Warn().Str("topic", f.name).Int("assumed_bytes", f.limit).Msg("topic_size_limit_unreadable")
+					l.k.log.Warn().Str("topic", f.name).Int("assumed_bytes", f.limit).Msg("cannot read the topic's max.message.bytes: assuming Kafka's default")
 				}
 			}
 			l.mu.Lock()
@@ -160,7 +160,7 @@ func (l *lookout) learn(ctx context.Context, names []string) bool {
 			}
 			return false
 		}
-		l.k.log.Warn().Err(err).Strs("topics", names).Msg("topic_lookup_failed")
+		l.k.log.Warn().Err(err).Strs("topics", names).Msg("cannot look up topics: their rows wait")
 		if sleep(ctx, lookoutPause) != nil {
 			return false
 		}
@@ -185,7 +185,7 @@ func (l *lookout) countPartitions(ctx context.Context) {
 		}
 		before, now := l.partitions[*topic.Topic], len(topic.Partitions)
 		if before != now {
-			l.k.log.Warn().Str("topic", *topic.Topic).Int("before", before).Int("now", now).Msg("topic_partitions_changed")
+			l.k.log.Warn().Str("topic", *topic.Topic).Int("before", before).Int("now", now).Msg("the topic's number of partitions changed: keys go to other partitions from here on")
 			l.partitions[*topic.Topic] = now
 		}
 	}

@@ -112,7 +112,7 @@ func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
 	switch err := kerr.ErrorForCode(answer.ErrorCode); {
 	case err == nil:
 		k.log.Info().Str("topic", spec.name).Int32("partitions", answer.NumPartitions).
-			Int16("replication_factor", answer.ReplicationFactor).Msg("topic_created")
+			Int16("replication_factor", answer.ReplicationFactor).Msg("made the topic")
 	case errors.Is(err, kerr.TopicAlreadyExists):
 	case answer.ErrorMessage != nil && *answer.ErrorMessage != "":
 		return fmt.Errorf("%w: %s", err, *answer.ErrorMessage)
