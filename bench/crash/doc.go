@@ -18,7 +18,7 @@
 // before the kill are more than those below the ends of the partitions. This is
 // told afterwards from what was written, not from what walstream says of itself.
 // Most kills follow a commit of 50 rows at once, before they can be through; one
-// in six hits walstream anywhere in making up for the time it was down or soon
+// in eight hits walstream anywhere in making up for the time it was down or soon
 // after, one in ten during its start.
 //
 // The seed is printed and makes the schedule and the rows again; the moments are

@@ -43,7 +43,8 @@ type Place struct {
 type Restart struct {
 	// Checkpoint is the commit LSN of the newest durable checkpoint; 0 without one.
 	Checkpoint pglogrepl.LSN
-	// Ends are the offsets of the next record of each partition.
+	// Ends are the offsets of the next record of each partition. Something of the
+	// ended instance lies below them, or all of it has arrived.
 	Ends map[Place]int64
 }
 
