@@ -65,7 +65,7 @@ func verdict(findings []replication.Finding) error {
 	case failures == 0:
 		return nil
 	case failures == rights:
-		return withCode(exitRights, fmt.Errorf("%d rights are missing", rights))
+		return withCode(exitRights, errors.New("a login is refused, or a right is missing"))
 	}
 	return withCode(exitPreflight, fmt.Errorf("%d of %d checks failed", failures, len(findings)))
 }

@@ -17,8 +17,9 @@ const (
 
 // codedError carries the exit code of an error that ends the process.
 type codedError struct {
-	code int
-	err  error
+	code   int
+	err    error
+	logged bool // it is in the log already
 }
 
 func (e *codedError) Error() string { return e.err.Error() }
@@ -37,4 +38,13 @@ func exitCode(err error) int {
 		return coded.code
 	}
 	return exitBug
+}
+
+// logged marks an error that was written to the log: the terminal need not repeat
+// it.
+func logged(err error) error { return &codedError{code: exitCode(err), err: err, logged: true} }
+
+func isLogged(err error) bool {
+	var coded *codedError
+	return errors.As(err, &coded) && coded.logged
 }

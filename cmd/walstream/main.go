@@ -22,7 +22,7 @@ func run(ctx context.Context, args, environ []string, s streams) int {
 	if err == nil {
 		err = inv.execute(ctx, s)
 	}
-	if err != nil {
+	if err != nil && !isLogged(err) {
 		text := err.Error()
 		if inv != nil {
 			text = inv.config.Redact(text)

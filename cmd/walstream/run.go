@@ -50,11 +50,12 @@ func stream(ctx context.Context, c *Config, s streams) error {
 	}
 	defer server.Close()
 	log.Info().Str("version", version).Str("pipeline", c.Pipeline).Str("slot", c.Slot).Str("http", server.Addr()).Msg("starting")
-	err = classified(supervisor.Run(ctx))
-	if err == nil {
-		log.Info().Stringer("confirmed", progress().Confirmed).Uint64("events", progress().Counters.Events).Msg("stopped")
+	if err = classified(supervisor.Run(ctx)); err != nil {
+		log.Error().Err(err).Int("exit_code", exitCode(err)).Msg("stopped: it needs a person")
+		return logged(err)
 	}
-	return err
+	log.Info().Stringer("confirmed", progress().Confirmed).Uint64("events", progress().Counters.Events).Msg("stopped")
+	return nil
 }
 
 // onSignal ends the context at the first SIGTERM or SIGINT and the process at
