@@ -37,6 +37,9 @@ type Edge struct {
 	CommitLSN  pglogrepl.LSN
 	XID        uint32
 	CommitTime time.Time
+	// Ordinal is not 0 when that transaction was split: its rows up to this one
+	// are published, the rest is not, and Covered still lies before it.
+	Ordinal uint32
 }
 
 // Record is the durable checkpoint: one per pipeline, the newest counts.
@@ -68,13 +71,14 @@ type Record struct {
 // With returns the record moved to edge.
 func (r Record) With(edge Edge) Record {
 	r.Phase, r.Covered = PhaseStream, edge.Covered
-	r.CommitLSN, r.XID, r.CommitTime, r.Ordinal, r.Complete = edge.CommitLSN, edge.XID, edge.CommitTime, 0, true
+	r.CommitLSN, r.XID, r.CommitTime = edge.CommitLSN, edge.XID, edge.CommitTime
+	r.Ordinal, r.Complete = edge.Ordinal, edge.Ordinal == 0
 	return r
 }
 
 // Edge of the record.
 func (r Record) Edge() Edge {
-	return Edge{Covered: r.Covered, CommitLSN: r.CommitLSN, XID: r.XID, CommitTime: r.CommitTime}
+	return Edge{Covered: r.Covered, CommitLSN: r.CommitLSN, XID: r.XID, CommitTime: r.CommitTime, Ordinal: r.Ordinal}
 }
 
 // wireRecord carries the LSNs as text, the way people read them.

@@ -20,7 +20,8 @@ var ErrOtherHistory = errors.New("the server's history is not the one that was p
 // trusts LSNs alone. When the slot stands before the checkpoint's own
 // transaction, that transaction must come by as the last one dropped, with the
 // same commit LSN, xid and commit time; and no other commit may lie between it
-// and the covered LSN. Once it admits, it admits for ever.
+// and the covered LSN. One that was split comes by too, and is admitted without
+// the rows that are published. Once it admits, it admits for ever.
 type Resume struct {
 	edge      Edge
 	expect    bool // the checkpoint's transaction has to come by
@@ -38,31 +39,36 @@ func NewResume(edge Edge, slotConfirmed pglogrepl.LSN) *Resume {
 // Dropped counts the transactions left out because they are published.
 func (r *Resume) Dropped() uint64 { return r.dropped }
 
-// Admit reports whether the transaction is new. An error wraps ErrOtherHistory.
-func (r *Resume) Admit(b decode.Begin) (bool, error) {
+// Admit reports whether the transaction is new, and how many of its first rows
+// are published all the same. An error wraps ErrOtherHistory.
+func (r *Resume) Admit(b decode.Begin) (admitted bool, published uint32, err error) {
 	if r.admitting {
-		return true, nil
+		return true, 0, nil
 	}
 	switch {
-	case b.CommitLSN < r.edge.CommitLSN:
+	case b.CommitLSN < r.edge.CommitLSN && (r.edge.Ordinal == 0 || b.CommitLSN < r.edge.Covered):
 		r.dropped++
-		return false, nil
+		return false, 0, nil
 	case b.CommitLSN == r.edge.CommitLSN && r.edge.XID != 0:
 		if b.XID != r.edge.XID || !b.CommitTime.Equal(r.edge.CommitTime) {
-			return false, fmt.Errorf("%w: transaction %s is xid %d of %s, published was xid %d of %s", ErrOtherHistory,
+			return false, 0, fmt.Errorf("%w: transaction %s is xid %d of %s, published was xid %d of %s", ErrOtherHistory,
 				b.CommitLSN, b.XID, b.CommitTime.UTC().Format(time.RFC3339Nano), r.edge.XID, r.edge.CommitTime.UTC().Format(time.RFC3339Nano))
 		}
 		r.expect = false
+		if r.edge.Ordinal > 0 {
+			r.admitting = true
+			return true, r.edge.Ordinal, nil
+		}
 		r.dropped++
-		return false, nil
+		return false, 0, nil
 	case r.expect:
-		return false, r.missing(b.CommitLSN)
+		return false, 0, r.missing(b.CommitLSN)
 	case b.CommitLSN < r.edge.Covered:
-		return false, fmt.Errorf("%w: transaction %s (xid %d) lies below the covered LSN %s and was not in the stream before",
+		return false, 0, fmt.Errorf("%w: transaction %s (xid %d) lies below the covered LSN %s and was not in the stream before",
 			ErrOtherHistory, b.CommitLSN, b.XID, r.edge.Covered)
 	}
 	r.admitting = true
-	return true, nil
+	return true, 0, nil
 }
 
 // Pass takes a keepalive outside a transaction: everything up to lsn was sent.

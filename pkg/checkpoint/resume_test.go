@@ -83,7 +83,7 @@ func resumeStep(r *Resume, what any) (word string, err error) {
 		}
 		return "-", nil
 	}
-	admitted, err := r.Admit(what.(decode.Begin))
+	admitted, _, err := r.Admit(what.(decode.Begin))
 	switch {
 	case err != nil:
 		return "!", err
@@ -144,7 +144,7 @@ func (w *world) run(t *rapid.T, stopAt int) error {
 				return err
 			}
 		}
-		admitted, err := r.Admit(tx)
+		admitted, _, err := r.Admit(tx)
 		if err != nil {
 			return err
 		}
@@ -234,7 +234,40 @@ func ExampleResume() {
 		fmt.Println(r.Admit(tx))
 	}
 	// Output:
-	// false <nil>
-	// false <nil>
-	// true <nil>
+	// false 0 <nil>
+	// false 0 <nil>
+	// true 0 <nil>
+}
+
+// A transaction that was split comes by and is admitted without its first rows;
+// everything before it is published, and nothing may stand between.
+func TestResumeSplitTransaction(t *testing.T) {
+	split := Edge{Covered: 0x180, CommitLSN: 0x200, XID: 8, CommitTime: epoch, Ordinal: 500}
+	earlier := decode.Begin{CommitLSN: 0x100, XID: 7, CommitTime: epoch}
+	itself := decode.Begin{CommitLSN: 0x200, XID: 8, CommitTime: epoch}
+	later := decode.Begin{CommitLSN: 0x300, XID: 9, CommitTime: epoch}
+
+	r := NewResume(split, 0x100)
+	for _, step := range []struct {
+		tx        decode.Begin
+		admitted  bool
+		published uint32
+	}{{earlier, false, 0}, {itself, true, 500}, {later, true, 0}} {
+		admitted, published, err := r.Admit(step.tx)
+		if admitted != step.admitted || published != step.published || err != nil {
+			t.Errorf("%s: %t, %d, %v; want %t, %d", step.tx.CommitLSN, admitted, published, err, step.admitted, step.published)
+		}
+	}
+	for name, tx := range map[string]decode.Begin{
+		"another transaction in its place": {CommitLSN: 0x200, XID: 80, CommitTime: epoch},
+		"a stranger before it":             {CommitLSN: 0x190, XID: 80, CommitTime: epoch},
+		"a later one without it":           later,
+	} {
+		if admitted, _, err := NewResume(split, 0x100).Admit(tx); admitted || !errors.Is(err, ErrOtherHistory) {
+			t.Errorf("%s: %t, %v; want ErrOtherHistory", name, admitted, err)
+		}
+	}
+	if err := NewResume(split, 0x100).Pass(0x201); !errors.Is(err, ErrOtherHistory) {
+		t.Errorf("a keepalive beyond it: %v, want ErrOtherHistory", err)
+	}
 }

@@ -20,6 +20,9 @@ type Source interface {
 
 // Sink publishes. None of its methods blocks, and all are called by the loop.
 type Sink interface {
+	// Begin says that a transaction's rows follow. edge has its commit LSN, XID and
+	// commit time, and covers what was complete before it.
+	Begin(edge checkpoint.Edge)
 	// Submit takes one event for delivery, in order. The sink copies what it
 	// keeps. Its ticket comes back in a report once all in-sync replicas have
 	// the record.
@@ -59,6 +62,7 @@ type Core struct {
 	event     outbox.Event
 	report    checkpoint.Report
 	admitted  bool            // the open transaction is new
+	skip      uint32          // its first rows are published: it was split before the start
 	received  pglogrepl.LSN   // the farthest LSN heard of
 	requested checkpoint.Edge // the edge last handed to Sink.Checkpoint
 	asked     bool            // the server wants to know where we are: checkpoint, then confirm
@@ -167,14 +171,7 @@ func (c *Core) onMessage(frame decode.Frame, now time.Time) error {
 	switch step {
 	case decode.StepNone:
 	case decode.StepBegin:
-		if c.admitted, err = c.resume.Admit(c.assembler.Begin); err != nil {
-			return err
-		}
-		if c.admitted {
-			c.ledger.Begin(c.assembler.Begin.CommitTime)
-		} else {
-			c.counters.Dropped++
-		}
+		return c.onBegin(&c.assembler.Begin)
 	case decode.StepRow:
 		if c.admitted {
 			return c.onRow(&c.assembler.Row)
@@ -185,7 +182,26 @@ func (c *Core) onMessage(frame decode.Frame, now time.Time) error {
 	return nil
 }
 
+func (c *Core) onBegin(begin *decode.Begin) (err error) {
+	if c.admitted, c.skip, err = c.resume.Admit(*begin); err != nil {
+		return err
+	}
+	if !c.admitted {
+		c.counters.Dropped++
+		return nil
+	}
+	c.ledger.Begin(begin.CommitTime)
+	c.sink.Begin(checkpoint.Edge{
+		Covered: c.ledger.Newest(), CommitLSN: begin.CommitLSN,
+		XID: begin.XID, CommitTime: begin.CommitTime,
+	})
+	return nil
+}
+
 func (c *Core) onRow(row *decode.Row) error {
+	if row.Position.Ordinal <= c.skip {
+		return nil
+	}
 	ok, err := c.mapper.Map(row, &c.event)
 	if err != nil {
 		return err
@@ -243,7 +259,7 @@ func (c *Core) OnAcks(now time.Time) error {
 // is idle time only.
 func (c *Core) published(before checkpoint.Edge, now time.Time) {
 	edge := c.ledger.Published()
-	if edge.CommitLSN == before.CommitLSN {
+	if edge.CommitLSN == before.CommitLSN && edge.Ordinal == before.Ordinal {
 		return
 	}
 	if c.observe != nil {

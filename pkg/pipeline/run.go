@@ -20,13 +20,19 @@ type run struct {
 	conn     *replication.Conn
 	kafka    *sink.Kafka
 	claimed  *sink.Claim
-	sink     *sink.Idempotent
+	sink     publisher
 	identity replication.Identity
 	held     checkpoint.Slot // the slot as it stood when we took it
 	binary   bool            // the stream's format
 	loop     *loop
 	watching chan struct{} // closed when the session's goroutine has ended
 	cancel   context.CancelFunc
+}
+
+// publisher is a sink that is given back.
+type publisher interface {
+	Sink
+	Close()
 }
 
 func (r *run) close() {

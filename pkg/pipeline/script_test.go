@@ -272,6 +272,8 @@ func (s *script) Submit(e *outbox.Event, ticket checkpoint.Ticket) {
 	s.say("event %d: %s key %s", len(s.events), e.Position, e.Key)
 }
 
+func (s *script) Begin(checkpoint.Edge) {}
+
 func (s *script) End(edge checkpoint.Edge) {}
 
 func (s *script) Checkpoint(edge checkpoint.Edge) {

@@ -90,6 +90,8 @@ func (k *simSink) Submit(e *outbox.Event, t checkpoint.Ticket) {
 	k.queue[p] = append(k.queue[p], simEvent{simRow{number, string(e.Key)}, e.Position, t})
 }
 
+func (k *simSink) Begin(checkpoint.Edge) {}
+
 func (k *simSink) End(edge checkpoint.Edge) {}
 
 func (k *simSink) Checkpoint(edge checkpoint.Edge) {

@@ -127,6 +127,9 @@ func (i *Idempotent) send(r *row, tp *topic) {
 // stopped: a row was refused, and no further one is taken.
 func (i *Idempotent) stopped() bool { return i.refused != nil || i.records.Err() != nil }
 
+// Begin: nothing to do before the rows come.
+func (i *Idempotent) Begin(checkpoint.Edge) {}
+
 // End: at-least-once has nothing to do at the end of a transaction.
 func (i *Idempotent) End(checkpoint.Edge) {}
 

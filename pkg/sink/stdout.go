@@ -93,6 +93,9 @@ func (s *Stdout) fail(err error) {
 	s.box.PutErr(err)
 }
 
+// Begin: nothing to do before the rows come.
+func (s *Stdout) Begin(checkpoint.Edge) {}
+
 // End lets the transaction be seen.
 func (s *Stdout) End(checkpoint.Edge) {
 	if err := s.out.Flush(); err != nil && s.err == nil {
