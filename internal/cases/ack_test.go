@@ -17,7 +17,14 @@ import (
 // The plain way: rows arrive once, in order, and the slot follows; a clean stop
 // leaves nothing to send again.
 func TestStreamStopStart(t *testing.T) {
-	r := sharedRig(t)
+	for _, major := range testenv.Majors() {
+		t.Run(fmt.Sprintf("PostgreSQL %d", major), func(t *testing.T) {
+			testStreamStopStart(t, newRig(t, testenv.SharedPostgres(t, major), testenv.SharedKafka(t).Brokers))
+		})
+	}
+}
+
+func testStreamStopStart(t *testing.T, r *rig) {
 	first := r.stream()
 	r.put(100)
 	r.untilConfirmed()

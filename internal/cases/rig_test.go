@@ -73,7 +73,7 @@ func newRig(t *testing.T, pg *testenv.Postgres, brokers []string) *rig {
 		ctx, cancel = context.WithTimeout(context.Background(), 30*time.Minute)
 	}
 	t.Cleanup(cancel)
-	name := strings.ToLower(strings.NewReplacer("/", "_", "=", "_", "-", "_").Replace(t.Name()))
+	name := strings.ToLower(strings.NewReplacer("/", "_", "=", "_", "-", "_", " ", "_").Replace(t.Name()))
 	name = name[:min(len(name), 30)] + fmt.Sprintf("_%d", time.Now().UnixNano()%1e9)
 	r := &rig{
 		t: t, ctx: ctx, dsn: pg.CreateDatabase(t), slot: name + "_slot", pipeline: name,
