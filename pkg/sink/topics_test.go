@@ -149,7 +149,9 @@ func TestMorePartitionsAreLogged(t *testing.T) {
 	if _, err := kadm.NewClient(client(t, brokers)).CreatePartitions(t.Context(), 3, topic); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return strings.Contains(log.String(), "the topic's number of partitions changed: keys go to other partitions from here on") })
+	waitFor(t, func() bool {
+		return strings.Contains(log.String(), "the topic's number of partitions changed: keys go to other partitions from here on")
+	})
 	for _, part := range []string{topic, `"before":2`, `"now":5`} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("log %s lacks %s", log, part)
