@@ -2,6 +2,7 @@ package cases
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -140,6 +141,9 @@ func binary(t *testing.T) string {
 
 func (r *rig) check(err error) {
 	r.t.Helper()
+	if errors.Is(err, errors.ErrUnsupported) {
+		r.t.Skip("not on this system: ", err)
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
