@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"time"
 
@@ -47,6 +48,14 @@ const (
 	linger = 0
 )
 
+// backoff before the nth try in a row: 100 ms, doubling up to a second, half of it
+// at random. The library's own grows to 2.5 s, which is felt as a stall after a
+// broker has come back.
+func backoff(tries int) time.Duration {
+	pause := min(100*time.Millisecond<<min(max(tries-1, 0), 4), time.Second)
+	return pause/2 + rand.N(pause/2)
+}
+
 // common options of every client.
 func (k *Kafka) common() []kgo.Opt {
 	opts := []kgo.Opt{
@@ -56,6 +65,8 @@ func (k *Kafka) common() []kgo.Opt {
 		kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.ConnIdleTimeout(idleTimeout),
 		kgo.RetryTimeout(retryTimeout),
+		kgo.RetryBackoffFn(backoff),
+		kgo.RequestRetries(1000), // retryTimeout is the bound
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.MetadataMaxAge(metadataMaxAge),
 		// Telemetry is a goroutine and a second of Close for nobody's use.
