@@ -138,6 +138,7 @@ type running struct {
 
 // loopSink is pipeline.Sink, declared here so that the test needs no pipeline.
 type loopSink interface {
+	Begin(edge checkpoint.Edge)
 	Submit(e *outbox.Event, t checkpoint.Ticket)
 	End(edge checkpoint.Edge)
 	Checkpoint(edge checkpoint.Edge)

@@ -130,7 +130,10 @@ func (i *Idempotent) stopped() bool { return i.refused != nil || i.records.Err()
 // Begin: nothing to do before the rows come.
 func (i *Idempotent) Begin(checkpoint.Edge) {}
 
-// End: at-least-once has nothing to do at the end of a transaction.
+// Begin: in at-least-once the bounds of transactions mean nothing to Kafka.
+func (i *Idempotent) Begin(checkpoint.Edge) {}
+
+// End likewise.
 func (i *Idempotent) End(checkpoint.Edge) {}
 
 // Checkpoint asks for a durable checkpoint at edge.
