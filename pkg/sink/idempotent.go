@@ -127,9 +127,6 @@ func (i *Idempotent) send(r *row, tp *topic) {
 // stopped: a row was refused, and no further one is taken.
 func (i *Idempotent) stopped() bool { return i.refused != nil || i.records.Err() != nil }
 
-// Begin: nothing to do before the rows come.
-func (i *Idempotent) Begin(checkpoint.Edge) {}
-
 // Begin: in at-least-once the bounds of transactions mean nothing to Kafka.
 func (i *Idempotent) Begin(checkpoint.Edge) {}
 

@@ -47,9 +47,6 @@ type headerLine struct {
 	ValueBase64 []byte  `json:"value_base64,omitempty"`
 }
 
-// Begin needs nothing.
-func (s *Stdout) Begin(checkpoint.Edge) {}
-
 // Submit prints the event.
 func (s *Stdout) Submit(e *outbox.Event, t checkpoint.Ticket) {
 	if s.err != nil {
