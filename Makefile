@@ -92,7 +92,8 @@ race: ## all tests under the race detector
 
 .PHONY: cases
 cases: ## the field cases with their time-outs in full
-	@WALSTREAM_CASES=full $(GO) test -run 'TestC[0-9]+' -count=1 -timeout 2h ./...
+	@$(GO) test -run 'TestC[0-9]+' -count=1 -timeout $(TEST_TIMEOUT) ./cmd/... ./pkg/...
+	@WALSTREAM_CASES=full $(GO) test -count=1 -timeout 2h -v ./internal/cases
 
 .PHONY: crash
 crash: build ## kill -9 under load and broker restarts; KILLS=30
