@@ -20,7 +20,9 @@ type row struct {
 	ticket   checkpoint.Ticket
 	position decode.Position
 	rowID    string
-	size     int
+	size     int              // of the record alone in a batch
+	weight   int              // what the ledger's window counts
+	begun    *checkpoint.Edge // where its transaction began; nil in at-least-once
 }
 
 func (r *row) Deadline() (time.Time, bool) { return r.shared.Deadline() }
@@ -30,6 +32,7 @@ func (r *row) Value(key any) any           { return r.shared.Value(key) }
 
 const (
 	rowSlab    = 128
+	edgeSlab   = 64
 	headerSlab = 1024
 	byteChunk  = 256 << 10
 )
@@ -38,6 +41,7 @@ const (
 // slab is freed by the garbage collector when its last row is.
 type arena struct {
 	rows    []row
+	edges   []checkpoint.Edge
 	headers []kgo.RecordHeader
 	bytes   []byte
 }
@@ -50,7 +54,7 @@ func (a *arena) row(ctx context.Context, e *outbox.Event, topic string, t checkp
 	r := &a.rows[0]
 	a.rows = a.rows[1:]
 	*r = row{
-		shared: ctx, ticket: t, position: e.Position, rowID: e.RowID, size: recordSize(e),
+		shared: ctx, ticket: t, position: e.Position, rowID: e.RowID, size: recordSize(e), weight: e.Size(),
 		record: kgo.Record{
 			Topic: topic, Partition: e.Partition, Timestamp: e.Timestamp,
 			Key: a.copy(e.Key), Value: a.copy(e.Value), Headers: a.copyHeaders(e.Headers),
@@ -58,6 +62,17 @@ func (a *arena) row(ctx context.Context, e *outbox.Event, topic string, t checkp
 		},
 	}
 	return r
+}
+
+// edge copies one.
+func (a *arena) edge(edge checkpoint.Edge) *checkpoint.Edge {
+	if len(a.edges) == 0 {
+		a.edges = make([]checkpoint.Edge, edgeSlab)
+	}
+	e := &a.edges[0]
+	a.edges = a.edges[1:]
+	*e = edge
+	return e
 }
 
 // copy keeps nil (null) and empty apart.

@@ -27,7 +27,7 @@ func writeIn(t testing.TB, c *kgo.Client, topic, key, value string, end *kgo.Tra
 	if err := c.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // one after the other: see Claim.commitAlone
+	for range 2 { // one after the other: see lane.commit
 		if err := c.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(key), Value: []byte(value)}).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestClaimEndsWhatADeadInstanceLeftOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			writeIn(t, lane, k.cfg.checkpointTopic(), k.cfg.Pipeline, string(value), nil)
+			writeIn(t, lane.client, k.cfg.checkpointTopic(), k.cfg.Pipeline, string(value), nil)
 		}
 		first.Close() // the connections are gone, the transactions are open
 		mustLoad(t, k, 100)
@@ -326,7 +326,7 @@ func TestStoreSuite(t *testing.T) {
 }
 
 // The first transaction of a client is committed like any other: the library
-// can take it for empty, abort it and report success (see commitAlone).
+// can take it for empty, abort it and report success (see lane.commit).
 func TestFirstCheckpointOfAClaimIsCommitted(t *testing.T) {
 	_, brokers := testenv.NewKfake(t)
 	k := open(t, testConfig(t, brokers))

@@ -15,15 +15,17 @@ import (
 const lanes = 2
 
 // Claim holds the pipeline's transactional ids: every earlier holder is fenced,
-// and what it left open is aborted. A Claim that has failed once, or on which an
-// Idempotent was closed, is of no further use; the next start makes a new one.
+// and what it left open is aborted. A Claim that has failed once, or on which a
+// sink was closed, is of no further use; the next start makes a new one.
 type Claim struct {
 	k      *Kafka
-	lane   [lanes]*kgo.Client
-	met    [lanes]bool // the lane's client knows the checkpoint topic
-	limits *sync.Map   // topic -> int32: the batch limits given to the clients
-	closed sync.Once
-	broken error // of the first checkpoint that failed: nothing is written after it
+	lane   [lanes]*lane
+	limits *sync.Map // topic -> int32: the batch limits given to the clients
+	// refused ends when a broker has refused a batch on a lane.
+	refused context.Context
+	refuse  context.CancelFunc
+	closed  sync.Once
+	broken  error // of the first checkpoint that failed: nothing is written after it
 }
 
 // Claim makes the checkpoint topic when it is missing, then takes lane 0, then
@@ -34,13 +36,14 @@ func (k *Kafka) Claim(ctx context.Context) (*Claim, error) {
 		return nil, err
 	}
 	c := &Claim{k: k, limits: new(sync.Map)}
+	c.refused, c.refuse = context.WithCancel(context.Background())
 	for n := range c.lane {
-		client, err := k.newClient(k.lane(n, c.batchLimit))
+		client, err := k.newClient(append(k.lane(n, c.batchLimit), kgo.WithLogger(kgoLogger{log: k.log, refused: c.refuse})))
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
-		c.lane[n] = client
+		c.lane[n] = newLane(n, client)
 		if _, _, err := client.ProducerID(ctx); err != nil {
 			c.Close()
 			id := k.cfg.transactionalID(n)
@@ -81,52 +84,43 @@ func (c *Claim) Write(ctx context.Context, record checkpoint.Record) error {
 	if c.broken != nil {
 		return c.broken
 	}
-	record.Version = c.k.cfg.Version
-	value, err := record.Encode()
+	value, err := c.checkpoint(record)
 	if err != nil {
-		return fmt.Errorf("encode checkpoint: %w", err)
+		return err
 	}
-	if err := c.commitAlone(ctx, 0, func() *kgo.Record {
-		return &kgo.Record{Topic: c.k.cfg.checkpointTopic(), Partition: 0, Key: []byte(c.k.cfg.Pipeline), Value: value}
-	}); err != nil {
+	if err := commitAlone(ctx, c.lane[0], value); err != nil {
 		c.broken = c.k.checkpointError(err)
 	}
 	return c.broken
 }
 
+// checkpoint record as Kafka keeps it.
+func (c *Claim) checkpoint(record checkpoint.Record) (*kgo.Record, error) {
+	record.Version = c.k.cfg.Version
+	value, err := record.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode checkpoint: %w", err)
+	}
+	return &kgo.Record{Topic: c.k.cfg.checkpointTopic(), Partition: 0, Key: []byte(c.k.cfg.Pipeline), Value: value}, nil
+}
+
 // commitAlone is one transaction with one record. It returns when the context
 // ends, which leaves the transaction to the client's Close: the client itself
 // would wait for the answer to a request under way.
-//
-// The first transaction of a lane carries its record twice. franz-go (1.22.3)
-// sends the records that wait for a topic's metadata before it stores what it has
-// learnt of the topic; when the answer is faster, EndTransaction finds no
-// partition in the transaction, aborts it, and reports success (seen). A second
-// record goes the same way only once the topic is stored. From then on every
-// transaction with a record for this topic is ended as asked.
-func (c *Claim) commitAlone(ctx context.Context, n int, record func() *kgo.Record) error {
-	lane := c.lane[n]
-	if err := lane.BeginTransaction(); err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	if !c.met[n] {
-		if err := produceOne(ctx, lane, record()); err != nil {
-			return err
-		}
-	}
-	if err := produceOne(ctx, lane, record()); err != nil {
+func commitAlone(ctx context.Context, lane *lane, record *kgo.Record) error {
+	if err := lane.begin(ctx); err != nil {
 		return err
 	}
-	c.met[n] = true
-	if err := lane.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return fmt.Errorf("commit: %w", err)
+	lane.writes(record.Topic)
+	if err := produceOne(ctx, lane.client, record); err != nil {
+		return err
 	}
-	return nil
+	return lane.commit(ctx)
 }
 
-func produceOne(ctx context.Context, lane *kgo.Client, record *kgo.Record) error {
+func produceOne(ctx context.Context, client *kgo.Client, record *kgo.Record) error {
 	answer := make(chan error, 1)
-	lane.Produce(ctx, record, func(_ *kgo.Record, err error) { answer <- err })
+	client.Produce(ctx, record, func(_ *kgo.Record, err error) { answer <- err })
 	select {
 	case err := <-answer:
 		if err != nil {
@@ -138,10 +132,14 @@ func produceOne(ctx context.Context, lane *kgo.Client, record *kgo.Record) error
 	}
 }
 
-// checkpointError sorts what a checkpoint's transaction can end with. Whatever
-// is not a plain refusal leaves the outcome open.
+// checkpointError is transactionError for a transaction of its own.
 func (k *Kafka) checkpointError(err error) error {
-	const doing = "write the checkpoint"
+	return k.transactionError("write the checkpoint", err)
+}
+
+// transactionError sorts what a transaction can end with. Whatever is not a plain
+// refusal leaves the outcome open.
+func (k *Kafka) transactionError(doing string, err error) error {
 	switch {
 	case isFenced(err):
 		return fmt.Errorf("%s: %w: %w", doing, ErrFenced, err)
@@ -157,9 +155,10 @@ func (k *Kafka) checkpointError(err error) error {
 // next claim.
 func (c *Claim) Close() {
 	c.closed.Do(func() {
-		for _, client := range c.lane {
-			if client != nil {
-				client.Close()
+		c.refuse()
+		for _, lane := range c.lane {
+			if lane != nil {
+				lane.client.Close()
 			}
 		}
 	})

@@ -47,5 +47,5 @@
 // by offsets. A producer that is cut off and one whose transaction timed out get
 // the same INVALID_PRODUCER_EPOCH. A context does not end a produce request that
 // is under way; only closing the client does. The first transaction of a client
-// may be taken for empty, aborted, and reported as committed (Claim.commitAlone).
+// may be taken for empty, aborted, and reported as committed (lane.commit).
 package sink

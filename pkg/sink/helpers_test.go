@@ -148,6 +148,7 @@ type loopSink interface {
 
 var (
 	_ loopSink = (*Idempotent)(nil)
+	_ loopSink = (*Transactional)(nil)
 	_ loopSink = (*Stdout)(nil)
 )
 
@@ -160,11 +161,25 @@ func drive(t testing.TB, sink loopSink) *running {
 
 // transaction submits the events as one.
 func (r *running) transaction(events ...*outbox.Event) {
-	r.lsn += 16
-	r.ledger.Begin(time.Now())
+	r.begin()
 	for _, e := range events {
-		r.sink.Submit(e, r.ledger.Track(e.Size()))
+		r.row(e)
 	}
+	r.end()
+}
+
+// begin, row and end are a transaction in pieces.
+func (r *running) begin() {
+	r.lsn += 16
+	edge := edgeAt(r.lsn)
+	edge.Covered = r.ledger.Newest()
+	r.ledger.Begin(edge.CommitTime)
+	r.sink.Begin(edge)
+}
+
+func (r *running) row(e *outbox.Event) { r.sink.Submit(e, r.ledger.Track(e.Size())) }
+
+func (r *running) end() {
 	edge := edgeAt(r.lsn)
 	r.ledger.End(edge)
 	r.sink.End(edge)
@@ -223,16 +238,29 @@ func (r *running) untilError() error {
 	return r.err
 }
 
-// consume reads the topic from its start until it has n records, or to its
-// present end with n < 0.
+// consume reads what the topic holds, committed or not.
 func consume(t testing.TB, brokers []string, topic string) []*kgo.Record {
 	t.Helper()
-	ctx := within(t, 30*time.Second)
-	adm := kadm.NewClient(client(t, brokers))
-	ends, err := adm.ListEndOffsets(ctx, topic)
+	ends, err := kadm.NewClient(client(t, brokers)).ListEndOffsets(within(t, 30*time.Second), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return consumeTo(t, brokers, topic, ends, kgo.ReadUncommitted())
+}
+
+// committed reads what a read_committed consumer sees of the topic.
+func committed(t testing.TB, brokers []string, topic string) []*kgo.Record {
+	t.Helper()
+	ends, err := kadm.NewClient(client(t, brokers)).ListCommittedOffsets(within(t, 30*time.Second), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return consumeTo(t, brokers, topic, ends, kgo.ReadCommitted())
+}
+
+func consumeTo(t testing.TB, brokers []string, topic string, ends kadm.ListedOffsets, level kgo.IsolationLevel) []*kgo.Record {
+	t.Helper()
+	ctx := within(t, 30*time.Second)
 	want := map[int32]int64{}
 	ends.Each(func(o kadm.ListedOffset) {
 		if o.Offset > 0 {
@@ -240,7 +268,7 @@ func consume(t testing.TB, brokers []string, topic string) []*kgo.Record {
 		}
 	})
 	reader := client(t, brokers, kgo.ConsumeTopics(topic), kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords())
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords(), kgo.FetchIsolationLevel(level))
 	var records []*kgo.Record
 	for len(want) > 0 {
 		fetches := reader.PollFetches(ctx)

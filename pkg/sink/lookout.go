@@ -31,6 +31,9 @@ type lookout struct {
 	box  *Mailbox
 	wake chan struct{} // one slot
 
+	// transactional: an epoch that is no longer ours means that we are fenced.
+	transactional bool
+
 	recheck    time.Duration
 	partitions map[string]int // of the topics learnt; the goroutine's own
 
@@ -213,6 +216,12 @@ func (l *lookout) verdict(ctx context.Context, f *failure) error {
 		return l.noPartition(ctx, f)
 	case errors.As(err, &access):
 		return fmt.Errorf("publish: %w", err)
+	case l.transactional && isFenced(err):
+		return fmt.Errorf("publish to %s: %w: %w", topic, ErrFenced, err)
+	case l.transactional && isAborted(err):
+		return fmt.Errorf("publish to %s: the transaction cannot be committed any more: %w: %w", topic, ErrUncertain, err)
+	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
+		return l.k.explain(err, "publish", rightWrite, fmt.Sprintf("transactional ids walstream.%s.*", l.k.cfg.Pipeline))
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
 		return l.k.explain(err, "publish", rightIdempotent, "cluster")
 	case isAccess(err):
@@ -236,6 +245,11 @@ func isLostState(err error) bool {
 	return errors.Is(err, kerr.OutOfOrderSequenceNumber) || errors.Is(err, kerr.UnknownProducerID) ||
 		errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.InvalidProducerIDMapping) ||
 		errors.Is(err, kerr.CorruptMessage)
+}
+
+// isAborted: the broker has ended the transaction, or will not commit it.
+func isAborted(err error) bool {
+	return errors.Is(err, kerr.TransactionAbortable) || errors.Is(err, kerr.InvalidTxnState)
 }
 
 // facts of one topic, asked anew.
