@@ -48,6 +48,27 @@ func (r *rig) healthTurns(s *service.Service, want int) (body string) {
 	return body
 }
 
+// A start is no stall, and what waits does not count before its time.
+func TestC16NoFalseAlarm(t *testing.T) {
+	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
+	s := r.stream("--stall-timeout", "3s", "--status-interval", "1s")
+	green := func() {
+		if code, body, err := s.Get(r.ctx, "/healthz"); err != nil || code != http.StatusOK {
+			t.Errorf("/healthz %d %s (%v)", code, body, err)
+		}
+	}
+	for range 20 {
+		green()
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.put(1)
+	r.untilConfirmed()
+	proxy.Blackhole()
+	r.put(1)
+	r.during(time.Second, green)
+	r.healthTurns(s, http.StatusServiceUnavailable)
+}
+
 // A peer that vanished without a word: silence is noticed, health is red until
 // the connection is made anew, lag is not 0.
 func TestC16BlackholedPostgres(t *testing.T) {

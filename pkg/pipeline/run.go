@@ -274,6 +274,7 @@ func (r *run) claim(ctx context.Context) (*Core, error) {
 		r.log.Warn().Str("accepted", decision.Accepted).Stringer("start", decision.Start.Covered).Msg("starting over a gap that an operator accepted")
 	}
 	r.sink = r.claimed.NewIdempotent(base)
+	r.counters.ProgressAt = time.Now() // a stall begins with the stream
 	return NewCore(CoreConfig{
 		Start: decision.Start, SlotConfirmed: r.held.Confirmed, Limits: r.cfg.Limits,
 		Mapper: r.mapping, Sink: r.sink, Source: r.conn, Pacer: r.loop.pacer,
@@ -323,6 +324,7 @@ func (r *run) fence(ctx context.Context) (err error) {
 }
 
 func (r *run) stream(ctx context.Context, core *Core) error {
+	r.loop.publish(core, r.loop.last, time.Now()) // before the state: nothing of the run before may be read as this one's
 	r.board.state(Streaming, "")
 	r.log.Info().Str("slot", r.cfg.Slot).Uint32("walsender_pid", r.conn.PID()).Str("delivery", "at-least-once").Msg("streaming")
 	err := r.loop.run(ctx, core, r.cfg.ShutdownGrace)
