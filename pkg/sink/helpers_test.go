@@ -35,6 +35,39 @@ func everyBroker(t *testing.T, test func(t *testing.T, brokers []string)) {
 	})
 }
 
+// starter of a claimed, running sink.
+type starter func(t testing.TB, cfg Config) *running
+
+// everySink runs the same test against both deliveries.
+func everySink(t *testing.T, test func(t *testing.T, start starter)) {
+	t.Run("at-least-once", func(t *testing.T) { test(t, start) })
+	t.Run("exactly-once", func(t *testing.T) { test(t, startExactly) })
+}
+
+func start(t testing.TB, cfg Config) *running {
+	t.Helper()
+	c := claim(t, open(t, cfg))
+	i := c.NewIdempotent(baseRecord(cfg.Pipeline))
+	t.Cleanup(i.Close)
+	return drive(t, i)
+}
+
+func startExactly(t testing.TB, cfg Config) *running {
+	t.Helper()
+	r, _ := startWith(t, cfg, TransactionalOptions{})
+	return r
+}
+
+func startWith(t testing.TB, cfg Config, o TransactionalOptions) (*running, *Transactional) {
+	t.Helper()
+	c := claim(t, open(t, cfg))
+	s := c.NewTransactional(baseRecord(cfg.Pipeline), o)
+	t.Cleanup(s.Close)
+	r := drive(t, s)
+	r.ledger = checkpoint.NewLedger(checkpoint.Edge{Covered: 1000}, 1000, cfg.MaxInFlight)
+	return r, s
+}
+
 var names atomic.Int64
 
 // unique names keep tests apart on a shared broker.
@@ -177,6 +210,8 @@ func (r *running) begin() {
 	r.sink.Begin(edge)
 }
 
+func (r *running) close() { r.sink.(interface{ Close() }).Close() }
+
 func (r *running) row(e *outbox.Event) { r.sink.Submit(e, r.ledger.Track(e.Size())) }
 
 func (r *running) end() {
@@ -209,6 +244,8 @@ func (r *running) drain() {
 func (r *running) until(what string, cond func() bool) {
 	r.t.Helper()
 	deadline := time.After(30 * time.Second)
+	look := time.NewTicker(20 * time.Millisecond) // at what no report tells of
+	defer look.Stop()
 	for {
 		r.drain()
 		if cond() {
@@ -216,6 +253,7 @@ func (r *running) until(what string, cond func() bool) {
 		}
 		select {
 		case <-r.sink.Ready():
+		case <-look.C:
 		case <-deadline:
 			r.t.Fatalf("waited too long until %s: acknowledged %d, error %v", what, r.acked, r.err)
 		}

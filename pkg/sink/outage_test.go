@@ -49,29 +49,31 @@ func TestHiccupsFailNoRow(t *testing.T) {
 		kerr.CoordinatorLoadInProgress, kerr.KafkaStorageError,
 	} {
 		t.Run(hiccup.Message, func(t *testing.T) {
-			t.Parallel()
-			cluster, brokers := testenv.NewKfake(t, kfake.NumBrokers(3))
-			topic := createTopic(t, brokers, 2, nil)
-			r := start(t, testConfig(t, brokers))
-			seen := 0
-			faults := cluster.Fault(kfake.Fault{
-				Keys: []kmsg.Key{kmsg.Produce, kmsg.Metadata}, Topic: topic, Err: hiccup, Count: 4,
-				When: func(kmsg.Request) bool { seen++; return seen%3 == 2 },
+			everySink(t, func(t *testing.T, start starter) {
+				t.Parallel()
+				cluster, brokers := testenv.NewKfake(t, kfake.NumBrokers(3))
+				topic := createTopic(t, brokers, 2, nil)
+				r := start(t, testConfig(t, brokers))
+				seen := 0
+				faults := cluster.Fault(kfake.Fault{
+					Keys: []kmsg.Key{kmsg.Produce, kmsg.Metadata}, Topic: topic, Err: hiccup, Count: 4,
+					When: func(kmsg.Request) bool { seen++; return seen%3 == 2 },
+				})
+				const each = 300
+				for n := 1; n <= each; n++ {
+					for key := range 4 {
+						r.transaction(event(topic, fmt.Sprint("k", key), fmt.Sprint(n), n))
+					}
+					if n%20 == 0 {
+						r.drain()
+					}
+				}
+				r.untilConfirmed()
+				if faults.Hits() == 0 {
+					t.Error("nothing was answered with the error")
+				}
+				inOrder(t, committed(t, brokers, topic), 4, each)
 			})
-			const each = 300
-			for n := 1; n <= each; n++ {
-				for key := range 4 {
-					r.transaction(event(topic, fmt.Sprint("k", key), fmt.Sprint(n), n))
-				}
-				if n%20 == 0 {
-					r.drain()
-				}
-			}
-			r.untilConfirmed()
-			if faults.Hits() == 0 {
-				t.Error("nothing was answered with the error")
-			}
-			inOrder(t, consume(t, brokers, topic), 4, each)
 		})
 	}
 }
@@ -115,7 +117,7 @@ func TestBrokerRestarts(t *testing.T) {
 	r.noCheckpoints = false
 	stream(1)
 	r.untilConfirmed()
-	inOrder(t, consume(t, k.Brokers, topic), 3, n)
+	inOrder(t, committed(t, k.Brokers, topic), 3, n)
 }
 
 // blackhole forwards to the broker until told to swallow everything.
@@ -174,61 +176,59 @@ func (h *holed) Close() error {
 
 // C21: a peer that accepts but never answers must not hold up Submit or Close.
 func TestC21SilentBroker(t *testing.T) {
-	everyBroker(t, func(t *testing.T, brokers []string) {
-		topic := createTopic(t, brokers, 1, nil)
-		hole := new(blackhole)
-		cfg := testConfig(t, brokers)
-		cfg.DialContext = hole.dial
-		k := open(t, cfg)
-		i := claim(t, k).NewIdempotent(baseRecord(cfg.Pipeline))
-		r := drive(t, i)
-		r.transaction(event(topic, "k", "1", 1))
-		r.untilConfirmed()
-		acked := r.acked
+	everySink(t, func(t *testing.T, start starter) {
+		everyBroker(t, func(t *testing.T, brokers []string) {
+			topic := createTopic(t, brokers, 1, nil)
+			hole := new(blackhole)
+			cfg := testConfig(t, brokers)
+			cfg.DialContext = hole.dial
+			r := start(t, cfg)
+			r.transaction(event(topic, "k", "1", 1))
+			r.untilConfirmed()
+			acked := r.acked
 
-		hole.open()
-		began := time.Now()
-		for n := 2; !r.ledger.Full(); n++ { // the whole window
-			r.transaction(event(topic, "k", fmt.Sprint(n), n))
-		}
-		r.transaction(event("never-heard-of", "k", "x", 1_000_000))
-		i.Checkpoint(edgeAt(r.lsn))
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("submitting to a silent broker took %v", took)
-		}
-		began = time.Now()
-		i.Close()
-		k.Close()
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("closing took %v", took)
-		}
-		r.drain()
-		if r.acked != acked || r.err != nil {
-			t.Errorf("after close: %d acknowledged, %v", r.acked-acked, r.err)
-		}
-		i.Submit(event(topic, "k", "late", 1), checkpoint.Ticket{})
+			hole.open()
+			began := time.Now()
+			for n := 2; !r.ledger.Full(); n++ { // the whole window
+				r.transaction(event(topic, "k", fmt.Sprint(n), n))
+			}
+			r.transaction(event("never-heard-of", "k", "x", 1_000_000))
+			r.sink.Checkpoint(edgeAt(r.lsn))
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("submitting to a silent broker took %v", took)
+			}
+			began = time.Now()
+			r.close()
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("closing took %v", took)
+			}
+			r.drain()
+			if r.acked != acked || r.err != nil {
+				t.Errorf("after close: %d acknowledged, %v", r.acked-acked, r.err)
+			}
+			r.sink.Submit(event(topic, "k", "late", 1), checkpoint.Ticket{})
+		})
 	})
 }
 
 func TestCloseWithBrokersGone(t *testing.T) {
-	cluster, brokers := testenv.NewKfake(t)
-	topic := createTopic(t, brokers, 1, nil)
-	k := open(t, testConfig(t, brokers))
-	i := claim(t, k).NewIdempotent(baseRecord(k.cfg.Pipeline))
-	r := drive(t, i)
-	r.transaction(event(topic, "k", "1", 1))
-	r.untilConfirmed()
-	cluster.Close()
-	for n := range 1000 {
-		r.transaction(event(topic, "k", "x", n+2))
-	}
-	i.Checkpoint(edgeAt(r.lsn))
-	began := time.Now()
-	i.Close()
-	k.Close()
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("closing took %v", took)
-	}
+	everySink(t, func(t *testing.T, start starter) {
+		cluster, brokers := testenv.NewKfake(t)
+		topic := createTopic(t, brokers, 1, nil)
+		r := start(t, testConfig(t, brokers))
+		r.transaction(event(topic, "k", "1", 1))
+		r.untilConfirmed()
+		cluster.Close()
+		for n := range 1000 {
+			r.transaction(event(topic, "k", "x", n+2))
+		}
+		r.sink.Checkpoint(edgeAt(r.lsn))
+		began := time.Now()
+		r.close()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("closing took %v", took)
+		}
+	})
 }
 
 // A claim, a load and a write end when their context does.

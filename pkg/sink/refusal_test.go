@@ -20,14 +20,6 @@ import (
 	"github.com/walstream/walstream/pkg/outbox"
 )
 
-// start returns a claimed, running sink.
-func start(t testing.TB, cfg Config) *running {
-	t.Helper()
-	i := claim(t, open(t, cfg)).NewIdempotent(baseRecord(cfg.Pipeline))
-	t.Cleanup(i.Close)
-	return drive(t, i)
-}
-
 func values(records []*kgo.Record) []string {
 	var out []string
 	for _, r := range records {
@@ -39,59 +31,63 @@ func values(records []*kgo.Record) []string {
 // A row that is refused before it is sent: what lies before it is published and
 // covered by a checkpoint, nothing behind it is published.
 func TestRefusedBeforeSending(t *testing.T) {
-	everyBroker(t, func(t *testing.T, brokers []string) {
-		small := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": "2000"})
-		for name, c := range map[string]struct {
-			bad  func(e *outbox.Event)
-			says []string
-		}{
-			"too large": {
-				bad:  func(e *outbox.Event) { e.Value = make([]byte, 3000) },
-				says: []string{"2000", "3.0 KiB", "max.message.bytes"},
-			},
-			"missing topic": {
-				bad:  func(e *outbox.Event) { e.Topic = "nobody-made-this" },
-				says: []string{"does not exist", "--create-topics", "nobody-made-this"},
-			},
-			"bad name": {
-				bad:  func(e *outbox.Event) { e.Topic = "orders of ünal" },
-				says: []string{"ASCII"},
-			},
-			"no such partition": {
-				bad:  func(e *outbox.Event) { e.Partition = 7 },
-				says: []string{"partition 7", "the topic has 1"},
-			},
-		} {
-			t.Run(name, func(t *testing.T) {
-				topic := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": "2000"})
-				r := start(t, testConfig(t, brokers))
-				r.transaction(event(small, "k", "elsewhere", 0)) // so that topics are known at different times
-				r.transaction(event(topic, "k", "before", 1))
-				covered := r.lsn
-				bad := event(topic, "k", "bad", 2)
-				c.bad(bad)
-				r.transaction(bad)
-				for n := 3; n < 50; n++ {
-					r.transaction(event(topic, "k", "behind", n))
-				}
-				err := r.untilError()
-				var refused *DeliveryError
-				if !errors.As(err, &refused) || Retriable(err) {
-					t.Fatalf("reported %v", err)
-				}
-				if refused.Topic != bad.Topic || refused.Position != bad.Position || refused.RowID != "2" {
-					t.Errorf("names %+v", refused)
-				}
-				mustContain(t, err, append(c.says, `"2"`, bad.Position.String())...)
-				if got := int(r.ledger.Confirmed()); got != covered {
-					t.Errorf("confirmed %d, want %d: what lies before the row", got, covered)
-				}
-				if got := values(consume(t, brokers, topic)); len(got) != 1 || got[0] != "before" {
-					t.Errorf("published %q", got)
-				}
-			})
-		}
+	everySink(t, func(t *testing.T, start starter) {
+		everyBroker(t, func(t *testing.T, brokers []string) { refusedBeforeSending(t, start, brokers) })
 	})
+}
+
+func refusedBeforeSending(t *testing.T, start starter, brokers []string) {
+	small := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": "2000"})
+	for name, c := range map[string]struct {
+		bad  func(e *outbox.Event)
+		says []string
+	}{
+		"too large": {
+			bad:  func(e *outbox.Event) { e.Value = make([]byte, 3000) },
+			says: []string{"2000", "3.0 KiB", "max.message.bytes"},
+		},
+		"missing topic": {
+			bad:  func(e *outbox.Event) { e.Topic = "nobody-made-this" },
+			says: []string{"does not exist", "--create-topics", "nobody-made-this"},
+		},
+		"bad name": {
+			bad:  func(e *outbox.Event) { e.Topic = "orders of ünal" },
+			says: []string{"ASCII"},
+		},
+		"no such partition": {
+			bad:  func(e *outbox.Event) { e.Partition = 7 },
+			says: []string{"partition 7", "the topic has 1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			topic := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": "2000"})
+			r := start(t, testConfig(t, brokers))
+			r.transaction(event(small, "k", "elsewhere", 0)) // so that topics are known at different times
+			r.transaction(event(topic, "k", "before", 1))
+			covered := r.lsn
+			bad := event(topic, "k", "bad", 2)
+			c.bad(bad)
+			r.transaction(bad)
+			for n := 3; n < 50; n++ {
+				r.transaction(event(topic, "k", "behind", n))
+			}
+			err := r.untilError()
+			var refused *DeliveryError
+			if !errors.As(err, &refused) || Retriable(err) {
+				t.Fatalf("reported %v", err)
+			}
+			if refused.Topic != bad.Topic || refused.Position != bad.Position || refused.RowID != "2" {
+				t.Errorf("names %+v", refused)
+			}
+			mustContain(t, err, append(c.says, `"2"`, bad.Position.String())...)
+			if got := int(r.ledger.Confirmed()); got != covered {
+				t.Errorf("confirmed %d, want %d: what lies before the row", got, covered)
+			}
+			if got := values(committed(t, brokers, topic)); len(got) != 1 || got[0] != "before" {
+				t.Errorf("published %q", got)
+			}
+		})
+	}
 }
 
 // The sizes computed here are the broker's own, to the byte.
@@ -149,28 +145,30 @@ func TestRefusedByTheBroker(t *testing.T) {
 		"no right":           {kerr.TopicAuthorizationFailed, as[*AccessError], "the right Write on topic"},
 		"limit lowered":      {kerr.MessageTooLarge, Retriable, "max.message.bytes has changed"},
 		"lost state":         {kerr.OutOfOrderSequenceNumber, Retriable, "does not know what it acknowledged"},
-		"stale epoch":        {kerr.InvalidProducerEpoch, Retriable, ""},
+		"stale epoch":        {kerr.InvalidProducerEpoch, Retriable, "PRODUCER_EPOCH"},
 		"corrupt in transit": {kerr.CorruptMessage, Retriable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cluster, brokers := testenv.NewKfake(t)
-			topic := createTopic(t, brokers, 1, nil)
-			r := start(t, testConfig(t, brokers))
-			r.transaction(event(topic, "k", "before", 0))
-			r.untilConfirmed()
-			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: c.err})
-			for n := 1; n <= 3000; n++ {
-				r.transaction(event(topic, "k", fmt.Sprint(n), n))
-			}
-			err := r.untilError()
-			if !c.want(err) {
-				t.Errorf("reported %v", err)
-			}
-			mustContain(t, err, c.says)
-			r.sink.(*Idempotent).Close()
-			if got := values(consume(t, brokers, topic)); len(got) != 1 {
-				t.Errorf("published behind the refused row: %d records", len(got)-1)
-			}
+			everySink(t, func(t *testing.T, start starter) {
+				cluster, brokers := testenv.NewKfake(t)
+				topic := createTopic(t, brokers, 1, nil)
+				r := start(t, testConfig(t, brokers))
+				r.transaction(event(topic, "k", "before", 0))
+				r.untilConfirmed()
+				cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: c.err})
+				for n := 1; n <= 3000; n++ {
+					r.transaction(event(topic, "k", fmt.Sprint(n), n))
+				}
+				err := r.untilError()
+				if !c.want(err) {
+					t.Errorf("reported %v", err)
+				}
+				mustContain(t, err, c.says)
+				r.close()
+				if got := values(committed(t, brokers, topic)); len(got) != 1 {
+					t.Errorf("published behind the refused row: %d records", len(got)-1)
+				}
+			})
 		})
 	}
 }
@@ -186,67 +184,71 @@ func TestRefusedByTheRealBroker(t *testing.T) {
 	if k.From == testenv.Kfake {
 		t.Skip("kfake takes such rows")
 	}
-	topic := createTopic(t, k.Brokers, 1, map[string]string{"cleanup.policy": "compact"})
-	r := start(t, testConfig(t, k.Brokers))
-	const before = 500
-	for n := range before {
-		r.transaction(event(topic, "k", "before", n))
-	}
-	r.untilConfirmed()
-	r.transaction(event(topic, "", "refused", before))
-	for n := range 3000 {
-		r.transaction(event(topic, "k", "behind", before+1+n))
-	}
-	err := r.untilError()
-	if !as[*DeliveryError](err) {
-		t.Fatalf("reported %v", err)
-	}
-	mustContain(t, err, "INVALID_RECORD", topic)
-	r.sink.(*Idempotent).Close()
-	if got := len(consume(t, k.Brokers, topic)); got != before {
-		t.Errorf("published %d rows behind the refused one", got-before)
-	}
+	everySink(t, func(t *testing.T, start starter) {
+		topic := createTopic(t, k.Brokers, 1, map[string]string{"cleanup.policy": "compact"})
+		r := start(t, testConfig(t, k.Brokers))
+		const before = 500
+		for n := range before {
+			r.transaction(event(topic, "k", "before", n))
+		}
+		r.untilConfirmed()
+		r.transaction(event(topic, "", "refused", before))
+		for n := range 3000 {
+			r.transaction(event(topic, "k", "behind", before+1+n))
+		}
+		err := r.untilError()
+		if !as[*DeliveryError](err) {
+			t.Fatalf("reported %v", err)
+		}
+		mustContain(t, err, "INVALID_RECORD", topic)
+		r.close()
+		if got := len(committed(t, k.Brokers, topic)); got != before {
+			t.Errorf("published %d rows behind the refused one", got-before)
+		}
+	})
 }
 
 // A topic's limit that is lowered while rows flow is not a bad row: the next
 // start reads it anew, and batches get smaller.
 func TestLimitLoweredWhileStreaming(t *testing.T) {
-	everyBroker(t, func(t *testing.T, brokers []string) {
-		topic := createTopic(t, brokers, 1, nil)
-		cfg := testConfig(t, brokers)
-		r := start(t, cfg)
-		r.transaction(event(topic, "k", "first", 0))
-		r.untilConfirmed()
-		limit := "3000"
-		if _, err := kadm.NewClient(client(t, brokers)).AlterTopicConfigs(within(t, 20*time.Second),
-			[]kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, topic); err != nil {
-			t.Fatal(err)
-		}
-		row := strings.Repeat("x", 1000)
-		for n := 1; r.err == nil; n++ { // until the broker has heard of it and a batch is too large
-			if n > 100_000 {
-				t.Fatal("every batch was taken")
+	everySink(t, func(t *testing.T, start starter) {
+		everyBroker(t, func(t *testing.T, brokers []string) {
+			topic := createTopic(t, brokers, 1, nil)
+			cfg := testConfig(t, brokers)
+			r := start(t, cfg)
+			r.transaction(event(topic, "k", "first", 0))
+			r.untilConfirmed()
+			limit := "3000"
+			if _, err := kadm.NewClient(client(t, brokers)).AlterTopicConfigs(within(t, 20*time.Second),
+				[]kadm.AlterConfig{{Name: "max.message.bytes", Value: &limit}}, topic); err != nil {
+				t.Fatal(err)
 			}
-			r.transaction(event(topic, "k", row, n))
-			if n%10 == 0 {
-				r.drain()
+			row := strings.Repeat("x", 1000)
+			for n := 1; r.err == nil; n++ { // until the broker has heard of it and a batch is too large
+				if n > 100_000 {
+					t.Fatal("every batch was taken")
+				}
+				r.transaction(event(topic, "k", row, n))
+				if n%10 == 0 {
+					r.drain()
+				}
+				for r.ledger.Full() && r.err == nil {
+					<-r.sink.Ready()
+					r.drain()
+				}
 			}
-			for r.ledger.Full() && r.err == nil {
-				<-r.sink.Ready()
-				r.drain()
+			if !Retriable(r.err) {
+				t.Fatalf("reported %v", r.err)
 			}
-		}
-		if !Retriable(r.err) {
-			t.Fatalf("reported %v", r.err)
-		}
-		mustContain(t, r.err, "max.message.bytes has changed to 3000")
-		r.sink.(*Idempotent).Close()
+			mustContain(t, r.err, "max.message.bytes has changed to 3000")
+			r.close()
 
-		again := start(t, cfg)
-		for n := range 200 {
-			again.transaction(event(topic, "k", row, n))
-		}
-		again.untilConfirmed()
+			again := start(t, cfg)
+			for n := range 200 {
+				again.transaction(event(topic, "k", row, n))
+			}
+			again.untilConfirmed()
+		})
 	})
 }
 
