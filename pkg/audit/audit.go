@@ -1,0 +1,193 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/walstream/walstream/pkg/replication"
+	"github.com/walstream/walstream/pkg/sink"
+)
+
+// Run audits: it reads the table, waits until the checkpoint covers what it read,
+// reads the topics to the ends they have then, and judges. It changes nothing on
+// either side. An error means that there is no verdict.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	kafka, err := sink.Open(cfg.Kafka)
+	if err != nil {
+		return nil, err
+	}
+	defer kafka.Close()
+	session, err := replication.OpenSession(ctx, cfg.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	a := &audit{
+		cfg: &cfg, conn: session.Conn(), kafka: kafka,
+		// The other half is the clients' buffers, and what waits for the collector.
+		judge: newJudge(cfg.scope(), cfg.TempDir, int(cfg.Memory/2)),
+	}
+	defer a.judge.close()
+	return a.run(ctx)
+}
+
+type audit struct {
+	cfg    *Config
+	conn   *pgx.Conn
+	kafka  *sink.Kafka
+	judge  *judge
+	tables *tables
+}
+
+func (a *audit) run(ctx context.Context) (*Result, error) {
+	began := time.Now()
+	var err error
+	if a.tables, err = openTables(ctx, a.cfg, a.conn); err != nil {
+		return nil, err
+	}
+	m, err := a.readTables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := await(ctx, a.cfg, a.conn, a.kafka, m)
+	if err != nil {
+		return nil, err
+	}
+	if !p.exists {
+		return nil, &SetupError{
+			fmt.Sprintf("Kafka holds no checkpoint of pipeline %q: nothing says what ought to be in the topics", a.cfg.Pipeline),
+			"check --pipeline; one that has never run has nothing to audit",
+		}
+	}
+	if err := sameServer(ctx, a.conn, a.cfg, p.record); err != nil {
+		return nil, err
+	}
+	// The topics' ends are read after the checkpoint: what it covers is below them.
+	t := &topics{cfg: a.cfg, kafka: a.kafka, judge: a.judge, facts: map[string]topicFacts{}}
+	if err := t.readAll(ctx, topicsOf(a.cfg, a.judge.topics.list)); err != nil {
+		return nil, err
+	}
+	complete, why, err := a.complete(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	a.cfg.progress("judging")
+	r, err := a.judge.judge(facts{
+		due: dueness{all: p.covered, below: p.below, next: m.next}, covered: p.record.Covered, until: m.until,
+		topics: t.facts, complete: complete,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Topics, r.Pipeline, r.Range, r.Delivery = t.read, a.cfg.Pipeline, a.cfg.rangeText(), p.record.Delivery
+	r.Notes = append(a.notes(r, p, why), t.notes()...)
+	err = a.nameExamples(ctx, r)
+	r.Seconds = time.Since(began).Seconds()
+	return r, err
+}
+
+// readTables takes the rows in.
+func (a *audit) readTables(ctx context.Context) (moment, error) {
+	tx, m, err := begin(ctx, a.conn)
+	if err == nil {
+		n := int64(0)
+		err = a.tables.readAll(ctx, a.conn, func(f *found) error {
+			n++
+			a.cfg.progress("read %d rows", n)
+			if f.bad != nil {
+				a.judge.result.Rows++
+				a.judge.result.Unpublishable++
+				a.judge.result.example("unpublishable", nil, "%v", f.bad)
+				return nil
+			}
+			return a.judge.addRow(&f.row)
+		})
+	}
+	if tx != nil {
+		err = errors.Join(err, tx.Rollback(ctx))
+	}
+	return m, err
+}
+
+// complete tells whether the ordinals of a transaction must all be in the topics
+// that were read, and if not, why.
+func (a *audit) complete(ctx context.Context, t *topics) (complete bool, why string, err error) {
+	if a.judge.scope.byTable {
+		return false, "", nil // ordinals of a range of rows say nothing
+	}
+	for _, f := range t.facts {
+		if f.forgets || f.compacted || f.hidden {
+			return false, "a topic does not have all of its records any more", nil
+		}
+	}
+	for _, m := range a.cfg.Mapping {
+		if (m.Topic == "" || m.TopicColumn != "") && len(a.cfg.Topics) == 0 {
+			return false, "rows that are deleted may have named topics of their own (--topics says which there are)", nil
+		}
+	}
+	var others bool
+	err = a.conn.QueryRow(ctx, othersQuery, a.cfg.Publication, len(a.cfg.Mapping)).Scan(&others)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, "there is no publication " + a.cfg.Publication, nil
+	case err != nil:
+		return false, "", fmt.Errorf("look up publication %q: %w", a.cfg.Publication, err)
+	case others:
+		return false, "publication " + a.cfg.Publication + " carries other tables too", nil
+	}
+	return true, "", nil
+}
+
+const othersQuery = `
+SELECT p.puballtables OR EXISTS (SELECT FROM pg_publication_namespace n WHERE n.pnpubid = p.oid)
+       OR (SELECT count(*) FROM pg_publication_rel r WHERE r.prpubid = p.oid) <> $2
+FROM pg_publication p WHERE p.pubname = $1`
+
+// nameExamples looks up the rows of the examples, by where they stood. One that
+// has moved since, or is gone, stays without a name.
+func (a *audit) nameExamples(ctx context.Context, r *Result) error {
+	for i := range r.examples {
+		e := &r.examples[i]
+		text := e.kind + ": " + e.text
+		if e.row != nil {
+			name, err := a.nameRow(ctx, e.row)
+			if err != nil {
+				return err
+			}
+			text = e.kind + ": " + name
+			if e.text != "" {
+				text += ": " + e.text
+			}
+		}
+		r.Examples = append(r.Examples, text)
+	}
+	return nil
+}
+
+func (a *audit) nameRow(ctx context.Context, at *rowRef) (string, error) {
+	s := a.tables.sources[at.owner]
+	ctid := fmt.Sprintf("(%d,%d)", at.tid>>16, at.tid&0xFFFF)
+	name := fmt.Sprintf("%s, the row that stood at ctid %s and has moved or gone since", s.plain, ctid)
+	err := a.tables.query(ctx, a.conn, s, s.selection("ctid = $1"), []any{ctid}, func(f *found) error {
+		var e entry
+		if f.bad == nil {
+			a.judge.identify(&e, f.id, f.topic, f.key, f.value)
+		}
+		if e.ident == at.ident {
+			name = fmt.Sprintf("%s, row %s (topic %s", s.plain, f.event.RowID, f.topic)
+			if f.id != nil {
+				name += ", event id " + string(f.id)
+			}
+			name += ")"
+		}
+		return nil
+	})
+	return name, err
+}

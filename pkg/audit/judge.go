@@ -1,0 +1,232 @@
+package audit
+
+import (
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// judge compares rows and records. It is pure but for the sorters' files: what
+// is taken in goes through four orders, one after the other,
+//
+//	entries      by event      -> missing, duplicate, altered
+//	appearances  by key        -> reordered
+//	members      by xid        -> torn, as the table tells it
+//	ordinals     by commit LSN -> torn, as the topics tell it
+//
+// so that no more than a few entries have to be in memory at a time.
+type judge struct {
+	scope   scope
+	topics  names
+	places  []place
+	facts   facts
+	result  *Result
+	hash    *hasher
+	entries *sorter[entry]
+
+	appearances *sorter[appearance]
+	members     *sorter[member]
+	ordinals    *sorter[ordinal]
+
+	group  group
+	ranges map[rangeKey]*rowRange
+	owners map[uint32]*rowRange
+}
+
+// scope is what is to be judged.
+type scope struct {
+	tables  int
+	byTable bool // a range of ids or times: records without a row are outside of it
+	claimed bool // the range has a lower bound: the user says that the topics reach back to it
+	from    pglogrepl.LSN
+	to      pglogrepl.LSN // 0: no end
+}
+
+func (s *scope) byLSN() bool { return s.from != 0 || s.to != 0 }
+
+func (s *scope) holds(lsn uint64) bool {
+	return lsn >= uint64(s.from) && (s.to == 0 || lsn <= uint64(s.to))
+}
+
+// facts are known when everything has been taken in.
+type facts struct {
+	due     dueness
+	covered pglogrepl.LSN // by the checkpoint
+	until   pglogrepl.LSN // the WAL's end when the table was read
+	topics  map[string]topicFacts
+	// complete: the ordinals of every transaction are those of the topics read,
+	// and nothing has been forgotten, so that a hole proves a torn transaction.
+	complete bool
+}
+
+// topicFacts say what cannot be found in a topic.
+type topicFacts struct {
+	forgets   bool // records were removed, by age or by size or by hand
+	empty     bool // of a partition that forgot nothing is left
+	compacted bool
+	hidden    bool // an open transaction hides the end of a partition
+}
+
+// place is a partition of a topic.
+type place struct {
+	topic     string
+	partition int32
+}
+
+// rangeKey: where rows are ordered, and forgotten, together.
+type rangeKey struct{ owner, topic uint32 }
+
+// rowRange is what is known of the rows found.
+type rowRange struct {
+	least, most int64
+	edge        int64 // the greatest among the oldest that a topic which forgot still has
+	edged       bool
+}
+
+func newJudge(s scope, dir string, memory int) *judge {
+	// While the entries are read the other three fill up: an entry is larger
+	// than all of them together.
+	return &judge{
+		scope: s, result: &Result{}, hash: newHasher(),
+		entries:     newSorter(entryCodec, dir, memory/2),
+		appearances: newSorter(appearanceCodec, dir, memory/6),
+		members:     newSorter(memberCodec, dir, memory/6),
+		ordinals:    newSorter(ordinalCodec, dir, memory/6),
+		ranges:      map[rangeKey]*rowRange{},
+		owners:      map[uint32]*rowRange{},
+	}
+}
+
+func (j *judge) close() {
+	j.entries.close()
+	j.appearances.close()
+	j.members.close()
+	j.ordinals.close()
+}
+
+// row of a table.
+type row struct {
+	owner      uint32
+	id         []byte // event id; nil: the table has none
+	topic      string
+	key, value []byte
+	xid        uint32
+	tid        uint64
+	at         int64 // order among the rows of its table; 0: there is none
+}
+
+func (j *judge) addRow(r *row) error {
+	topic, err := j.topics.number(r.topic)
+	if err != nil {
+		return err
+	}
+	e := entry{kind: kindRow, place: topic, owner: r.owner, xid: r.xid, by: int64(r.tid), at: r.at}
+	j.identify(&e, r.id, r.topic, r.key, r.value)
+	return j.entries.add(e)
+}
+
+// record of a topic.
+type record struct {
+	place         uint32
+	offset        int64
+	id            []byte // walstream-event-id; nil when it is the position
+	key, value    []byte
+	timeline      uint32
+	lsn           pglogrepl.LSN
+	ordinal       uint32
+	producer      int64
+	transactional bool
+	edge          bool
+	replay        bool
+}
+
+func (j *judge) addRecord(r *record) error {
+	topic := j.places[r.place].topic
+	e := entry{
+		kind: kindRecord, place: r.place, at: r.offset, by: r.producer,
+		lsn: uint64(r.lsn), ordinal: r.ordinal, timeline: r.timeline,
+	}
+	if r.replay {
+		j.result.Replayed++
+		e.kind = kindReplay
+	}
+	if r.transactional {
+		e.flags |= flagTransactional
+	}
+	if r.edge {
+		e.flags |= flagEdge
+	}
+	if r.key != nil {
+		e.flags |= flagKeyed
+		e.key = j.hash.parts(0, []byte(topic), r.key)
+	}
+	j.identify(&e, r.id, topic, r.key, r.value)
+	return j.entries.add(e)
+}
+
+func (j *judge) identify(e *entry, id []byte, topic string, key, value []byte) {
+	content := [][]byte{[]byte(topic), key, value}
+	e.digest = j.hash.parts(0, content...)
+	switch {
+	case id == nil:
+		e.ident = j.hash.ident(content...)
+		return
+	case j.scope.tables > 1: // two tables may give out the same ids
+		e.ident = j.hash.ident(id, []byte(topic))
+	default:
+		e.ident = j.hash.ident(id)
+	}
+	e.flags |= flagOwnID
+}
+
+// judge goes through the four orders.
+func (j *judge) judge(f facts) (*Result, error) {
+	j.facts = f
+	r := j.result
+	r.Covered, r.Until = f.covered, f.until
+	if err := j.entries.each(j.take); err != nil {
+		return nil, err
+	}
+	if err := j.finish(); err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{j.judgeOrder, j.judgeRows, j.judgeOrdinals} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	r.Spilled = j.entries.spill + j.appearances.spill + j.members.spill + j.ordinals.spill
+	r.decide()
+	return r, nil
+}
+
+// where names a record.
+func (j *judge) where(at uint32, offset int64) string {
+	return fmt.Sprintf("%s/%d@%d", j.places[at].topic, j.places[at].partition, offset)
+}
+
+func (j *judge) topicFacts(topic uint32) topicFacts { return j.facts.topics[j.topics.list[topic]] }
+
+// mostTopics bounds what a topic column or pattern may name: each is read.
+const mostTopics = 10_000
+
+// names numbers the topics.
+type names struct {
+	list    []string
+	numbers map[string]uint32
+}
+
+func (n *names) number(name string) (uint32, error) {
+	if number, ok := n.numbers[name]; ok {
+		return number, nil
+	}
+	if len(n.list) == mostTopics {
+		return 0, fmt.Errorf("the rows name more than %d topics: audit a range of them", mostTopics)
+	}
+	if n.numbers == nil {
+		n.numbers = map[string]uint32{}
+	}
+	number := uint32(len(n.list))
+	n.list, n.numbers[name] = append(n.list, name), number
+	return number, nil
+}

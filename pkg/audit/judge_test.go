@@ -1,0 +1,260 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// world is a table and a topic that agree, until a case plants a fault.
+type world struct {
+	rows    []row
+	records []record
+	scope   scope
+	facts   facts
+}
+
+// newWorld has four transactions (xids 100 to 103, commit LSNs 1000 to 4000) with
+// one, three, two and one rows: ids r1 to r7, keys k0 and k1, one partition each.
+func newWorld() *world {
+	w := &world{
+		scope: scope{tables: 1},
+		facts: facts{
+			due: dueness{all: true, next: 200}, covered: 5000, until: 5000, complete: true,
+			topics: map[string]topicFacts{},
+		},
+	}
+	n, offsets := 0, [2]int64{}
+	for i, size := range []int{1, 3, 2, 1} {
+		for ordinal := range size {
+			n++
+			key := fmt.Sprint("k", n%2)
+			id, value := fmt.Sprint("r", n), fmt.Sprint("v", n)
+			w.rows = append(w.rows, row{
+				id: []byte(id), topic: "t", key: []byte(key), value: []byte(value), xid: uint32(100 + i), tid: uint64(n), at: int64(n),
+			})
+			w.records = append(w.records, record{
+				place: uint32(n % 2), offset: offsets[n%2], id: []byte(id), key: []byte(key), value: []byte(value),
+				timeline: 1, lsn: pglogrepl.LSN(1000 * (i + 1)), ordinal: uint32(ordinal + 1), producer: 7,
+			})
+			offsets[n%2] += 2
+		}
+	}
+	return w
+}
+
+// row and record of event n.
+func (w *world) row(n int) *row       { return &w.rows[n-1] }
+func (w *world) record(n int) *record { return &w.records[n-1] }
+
+// lose takes the record of event n away, and unrow its row.
+func (w *world) lose(n int)  { w.record(n).id = nil }
+func (w *world) unrow(n int) { w.row(n).id = nil }
+
+// repeat writes the record of event n once more, at the end of its partition.
+func (w *world) repeat(n int, producer int64) *record {
+	again := *w.record(n)
+	again.offset, again.producer = 1000+again.offset, producer
+	w.records = append(w.records, again)
+	return &w.records[len(w.records)-1]
+}
+
+// withoutIDs makes it a table without event ids: lost and removed ones go first.
+func (w *world) withoutIDs() {
+	w.drop()
+	for i := range w.rows {
+		w.rows[i].id = nil
+	}
+	for i := range w.records {
+		w.records[i].id = nil
+	}
+}
+
+func (w *world) drop() {
+	w.rows = slices.DeleteFunc(w.rows, func(r row) bool { return r.id == nil })
+	w.records = slices.DeleteFunc(w.records, func(r record) bool { return r.id == nil })
+}
+
+func (w *world) judge(t testing.TB, memory int) *Result {
+	t.Helper()
+	j := newJudge(w.scope, t.TempDir(), memory)
+	defer j.close()
+	j.places = []place{{"t", 0}, {"t", 1}, {"t", 2}}
+	for i := range w.rows {
+		if err := j.addRow(&w.rows[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range w.records {
+		if err := j.addRecord(&w.records[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := j.judge(w.facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// numbers are what a case expects, by the names of Result.
+type numbers = Result
+
+func TestJudge(t *testing.T) {
+	all := numbers{Verdict: Clean, Rows: 7, Found: 7, Records: 7}
+	with := func(change func(*numbers)) numbers {
+		n := all
+		change(&n)
+		return n
+	}
+	for _, c := range []struct {
+		name  string
+		plant func(*world)
+		want  numbers
+		says  string // an example
+	}{
+		{"all is well", func(*world) {}, all, ""},
+		{"nothing at all", func(w *world) { w.rows, w.records = nil, nil }, numbers{Verdict: Clean}, ""},
+		{"a transaction is missing", func(w *world) { w.lose(1) }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Missing, n.Older = Difference, 6, 6, 1, 1
+		}), "missing"},
+		{"a row in the middle of a transaction is missing", func(w *world) { w.lose(3) }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Missing, n.Torn = Difference, 6, 6, 1, 1
+		}), "of transaction 101 (commit 0/7D0) some rows are in the topics and 1 are not"},
+		{"the last row of a transaction is missing", func(w *world) { w.lose(6) }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Missing, n.Torn = Difference, 6, 6, 1, 1
+		}), "of transaction 102"},
+		{"a torn transaction whose missing row was deleted: the topics tell", func(w *world) { w.lose(3); w.unrow(3) }, with(func(n *numbers) {
+			n.Verdict, n.Rows, n.Found, n.Records, n.Torn = Difference, 6, 6, 6, 1
+		}), "events 1 to 3 ought to be in the topics, and 2 of them are"},
+		{"the same where ordinals may belong elsewhere", func(w *world) { w.lose(3); w.unrow(3); w.facts.complete = false }, with(func(n *numbers) {
+			n.Rows, n.Found, n.Records, n.Holes = 6, 6, 6, 1
+		}), ""},
+		{"a hole in a transaction that the checkpoint does not cover", func(w *world) { w.lose(5); w.unrow(5); w.facts.covered = 3000 }, with(func(n *numbers) {
+			n.Rows, n.Found, n.Records = 6, 6, 6
+		}), ""},
+		{"rows with a later update's xid are not called torn", func(w *world) {
+			w.lose(1)
+			for n := 1; n <= 7; n++ {
+				w.row(n).xid = 150
+			}
+		}, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Missing, n.Older, n.Updated = Difference, 6, 6, 1, 1, 1
+		}), "missing"},
+		{"a duplicate by the same producer", func(w *world) { w.repeat(2, 7) }, with(func(n *numbers) {
+			n.Verdict, n.Duplicates = Difference, 1
+		}), "t/0@1000 repeats t/0@0 (producers 7 and 7)"},
+		{"a duplicate behind a restart, at-least-once", func(w *world) { w.repeat(2, 8) }, with(func(n *numbers) {
+			n.Duplicates, n.DuplicatesAllowed = 1, 1
+		}), ""},
+		{"a third copy by the first producer", func(w *world) { w.repeat(2, 8); w.repeat(2, 7).offset++ }, with(func(n *numbers) {
+			n.Verdict, n.Duplicates, n.DuplicatesAllowed = Difference, 2, 1
+		}), "duplicate"},
+		{"a duplicate in Kafka transactions", func(w *world) { w.record(2).transactional = true; w.repeat(2, 8) }, with(func(n *numbers) {
+			n.Verdict, n.Duplicates = Difference, 1
+		}), "duplicate"},
+		{"a duplicate over a change of delivery", func(w *world) { w.repeat(2, 8).transactional = true }, with(func(n *numbers) {
+			n.Duplicates, n.DuplicatesAllowed = 1, 1
+		}), ""},
+		{"a replay is no duplicate", func(w *world) { w.repeat(2, 7).replay = true }, with(func(n *numbers) { n.Replayed = 1 }), ""},
+		{"a row that was only replayed is there", func(w *world) { w.repeat(7, 7).replay = true; w.lose(7) }, with(func(n *numbers) {
+			n.Replayed, n.Records = 1, 6
+		}), ""},
+		{"the same event at another position", func(w *world) { w.repeat(2, 8).lsn = 4500 }, with(func(n *numbers) {
+			n.Verdict, n.Duplicates = Difference, 1
+		}), "at another position"},
+		{"an id that is in use again", func(w *world) { r := w.repeat(2, 8); r.lsn, r.value = 4500, []byte("other") }, with(func(n *numbers) {
+			n.Records, n.Reused, n.WithoutRow = 8, 1, 1
+		}), ""},
+		{"two of a key are swapped", func(w *world) {
+			a, b := w.record(2), w.record(4)
+			a.offset, b.offset = b.offset, a.offset
+		}, with(func(n *numbers) { n.Verdict, n.Reordered = Difference, 1 }), "reordered t/0@2 (position 0/7D0#1) stands behind t/0@0 (position 0/7D0#3)"},
+		{"two of different keys change places", func(w *world) {
+			a, b := w.record(2), w.record(3)
+			a.offset, b.offset = b.offset, a.offset
+			a.place, b.place = b.place, a.place
+		}, with(func(n *numbers) { n.Moved = 2 }), ""},
+		{"duplicates do not reorder", func(w *world) { w.repeat(2, 8); w.repeat(4, 8) }, with(func(n *numbers) {
+			n.Duplicates, n.DuplicatesAllowed = 2, 2
+		}), ""},
+		{"no key, no order", func(w *world) {
+			a, b := w.record(2), w.record(4)
+			a.offset, b.offset = b.offset, a.offset
+			for i := range w.rows {
+				w.rows[i].key, w.records[i].key = nil, nil
+			}
+		}, all, ""},
+		{"a later timeline is a later position", func(w *world) { w.record(7).timeline, w.record(7).lsn = 2, 500 }, all, ""},
+		{"an earlier timeline is another server", func(w *world) {
+			for n := 1; n <= 6; n++ {
+				w.record(n).timeline = 2
+			}
+		}, with(func(n *numbers) { n.Histories = 1 }), ""},
+		{"a value was altered", func(w *world) { w.record(5).value = []byte("x") }, with(func(n *numbers) {
+			n.Verdict, n.Altered = Difference, 1
+		}), "altered t/1@4"},
+		{"NULL is not empty", func(w *world) { w.record(5).value, w.row(5).value = nil, []byte{} }, with(func(n *numbers) {
+			n.Verdict, n.Altered = Difference, 1
+		}), "altered"},
+		{"deleted rows", func(w *world) { w.unrow(1); w.unrow(2) }, with(func(n *numbers) {
+			n.Rows, n.Found, n.WithoutRow = 5, 5, 2
+		}), ""},
+		{"events since", func(w *world) { w.facts.until = 4000; w.unrow(7) }, with(func(n *numbers) {
+			n.Rows, n.Found, n.Since = 6, 6, 1
+		}), ""},
+		{"a row that is not due yet", func(w *world) { w.lose(7); w.facts.due = dueness{below: 103, next: 104} }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.NotDue = Undecided, 6, 6, 1
+		}), ""},
+		{"a row that is due by catalog_xmin", func(w *world) { w.lose(7); w.facts.due = dueness{below: 104, next: 104} }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Missing = Difference, 6, 6, 1
+		}), "missing"},
+		{"half of a transaction that is not due yet", func(w *world) { w.lose(6); w.facts.due = dueness{below: 102, next: 104}; w.facts.covered = 2500 }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.NotDue = Undecided, 6, 6, 1
+		}), ""},
+		{"an open transaction hides it", func(w *world) { w.lose(7); w.facts.topics["t"] = topicFacts{hidden: true} }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Hidden = Undecided, 6, 6, 1
+		}), ""},
+		{"compaction", func(w *world) { w.lose(5); w.facts.topics["t"] = topicFacts{compacted: true}; w.facts.complete = false }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Forgotten, n.Holes = Undecided, 6, 6, 1, 1
+		}), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// With a budget that holds everything, and one that holds nothing.
+			for _, memory := range []int{1 << 20, 1} {
+				w := newWorld()
+				c.plant(w)
+				w.drop()
+				got := w.judge(t, memory)
+				compare(t, got, c.want)
+				if memory == 1 && len(w.rows) > 0 && got.Spilled == 0 {
+					t.Error("nothing was spilled: this proves nothing")
+				}
+				if said := examplesOf(got); !strings.Contains(said, c.says) || c.says == "" && said != "" {
+					t.Errorf("said %q, want %q", said, c.says)
+				}
+			}
+		})
+	}
+}
+
+func examplesOf(r *Result) string {
+	var b strings.Builder
+	for _, e := range r.examples {
+		fmt.Fprintf(&b, "%s %s\n", e.kind, e.text)
+	}
+	return b.String()
+}
+
+// compare looks at the numbers and the verdict only.
+func compare(t *testing.T, got *Result, want numbers) {
+	t.Helper()
+	plain := *got
+	plain.Examples, plain.Notes, plain.Covered, plain.Until, plain.Spilled, plain.shown, plain.examples = nil, nil, 0, 0, 0, nil, nil
+	if g, w := fmt.Sprintf("%+v", plain), fmt.Sprintf("%+v", want); g != w {
+		t.Errorf("got  %s\nwant %s", g, w)
+	}
+}

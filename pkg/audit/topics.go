@@ -1,0 +1,186 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/walstream/walstream/pkg/decode"
+	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/sink"
+)
+
+// headerReplay marks what walstream replay has published again.
+const headerReplay = "walstream-replay"
+
+// edgeTime: transactions are taken to be shorter than this. The oldest that a
+// topic still has after it forgot some were committed around what it forgot: rows
+// with such ids may have been among it.
+const edgeTime = 10 * time.Minute
+
+// TopicRead is a topic as it was read.
+type TopicRead struct {
+	Topic      string `json:"topic"`
+	Partitions int    `json:"partitions"`
+	Records    int64  `json:"records"`
+	Missing    bool   `json:"missing,omitempty"` // it does not exist
+}
+
+// topics reads the topics into the judge.
+type topics struct {
+	cfg     *Config
+	kafka   *sink.Kafka
+	judge   *judge
+	facts   map[string]topicFacts
+	read    []TopicRead
+	unknown []string // topics whose cleanup.policy may not be read
+}
+
+// topicsOf are those that the mapping, the rows and the user name.
+func topicsOf(cfg *Config, fromRows []string) []string {
+	all := append(slices.Clone(fromRows), cfg.Topics...)
+	for _, m := range cfg.Mapping {
+		if m.Topic != "" {
+			all = append(all, m.Topic)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (t *topics) readAll(ctx context.Context, names []string) error {
+	stretches, err := t.kafka.Stretches(ctx, names, t.cfg.Wait)
+	if err != nil {
+		return err
+	}
+	var present []string
+	for _, name := range names {
+		n := 0
+		for _, s := range stretches {
+			if s.Topic == name {
+				n++
+			}
+		}
+		t.read = append(t.read, TopicRead{Topic: name, Partitions: n, Missing: n == 0})
+		if n > 0 {
+			present = append(present, name)
+		}
+	}
+	compacted, err := t.kafka.Compacted(ctx, present)
+	if err != nil {
+		return err
+	}
+	for _, name := range present {
+		byKey, known := compacted[name]
+		t.facts[name] = topicFacts{compacted: byKey}
+		if !known {
+			t.unknown = append(t.unknown, name)
+		}
+	}
+	for i := range stretches {
+		if err := t.stretch(ctx, &stretches[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stretch reads one partition.
+func (t *topics) stretch(ctx context.Context, s *sink.Stretch) error {
+	number := uint32(len(t.judge.places))
+	t.judge.places = append(t.judge.places, place{s.Topic, s.Partition})
+	read := &t.read[slices.IndexFunc(t.read, func(r TopicRead) bool { return r.Topic == s.Topic })]
+	var first time.Time
+	n := int64(0)
+	err := t.kafka.ReadStretch(ctx, s, func(raw *sink.TopicRecord) error {
+		if n++; n == 1 {
+			first = raw.Timestamp
+		}
+		read.Records++
+		t.cfg.progress("read %d records of %s", read.Records, s.Topic)
+		r := record{
+			place: number, offset: raw.Offset, key: raw.Key, value: raw.Value,
+			producer: raw.ProducerID, transactional: raw.Transactional,
+			edge: s.Start > 0 && raw.Timestamp.Before(first.Add(edgeTime)),
+		}
+		ours, err := t.headers(&r, raw.Headers)
+		if err != nil || !ours {
+			return err
+		}
+		return t.judge.addRecord(&r)
+	})
+	if err != nil {
+		return err
+	}
+	f := t.facts[s.Topic]
+	f.hidden = f.hidden || s.Visible < s.End
+	f.forgets = f.forgets || s.Start > 0
+	f.empty = f.empty || s.Start > 0 && n == 0
+	t.facts[s.Topic] = f
+	return nil
+}
+
+// headers takes what walstream wrote into them; ours is false for a record that
+// it did not write, or that another pipeline did.
+func (t *topics) headers(r *record, headers []outbox.Header) (ours bool, err error) {
+	var position, id, pipeline []byte
+	for _, h := range headers {
+		switch h.Key {
+		case outbox.HeaderPosition:
+			position = h.Value
+		case outbox.HeaderEventID:
+			id = h.Value
+		case outbox.HeaderPipeline:
+			pipeline = h.Value
+		case headerReplay:
+			r.replay = true
+		}
+	}
+	var p decode.Position
+	if position != nil {
+		r.timeline, p, err = decode.ParseHeader(position)
+	}
+	switch {
+	case position == nil || err != nil:
+		t.judge.result.Foreign++
+		return false, nil
+	case string(pipeline) != t.cfg.Pipeline:
+		t.judge.result.OtherRecords++
+		return false, nil
+	}
+	r.lsn, r.ordinal = p.CommitLSN, p.Ordinal
+	if !bytes.Equal(id, position) {
+		r.id = id
+	}
+	return true, nil
+}
+
+// say what is to be known of the topics.
+func (t *topics) notes() (notes []string) {
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	for _, r := range t.read {
+		f := t.facts[r.Topic]
+		switch {
+		case r.Missing:
+			add("topic %s does not exist", r.Topic)
+		case f.compacted:
+			add("topic %s is compacted: of rows that are not found in it nothing can be said", r.Topic)
+		case f.forgets && t.judge.scope.claimed:
+			add("topic %s has forgotten records; rows of the range that are not found count as missing", r.Topic)
+		case f.empty:
+			add("topic %s has forgotten all records of a partition: of rows that are not found nothing can be said without a range (--from-id, --from-time)", r.Topic)
+		case f.forgets:
+			add("topic %s has forgotten records: of rows as old as the first %s that it still has nothing can be said", r.Topic, edgeTime)
+		}
+		if f.hidden {
+			add("a transaction that is still open hides the end of topic %s", r.Topic)
+		}
+	}
+	if len(t.unknown) > 0 {
+		add("whether %s forget records by key (cleanup.policy) may not be read", strings.Join(t.unknown, ", "))
+	}
+	return notes
+}
