@@ -11,14 +11,11 @@ import (
 
 // elsewhere answers names that people look for and that are no settings.
 var elsewhere = map[string]string{
-	"acks":                 "there is nothing to set: walstream always waits for all in-sync replicas",
-	"commit-max-bytes":     laterRelease,
-	"commit-interval":      laterRelease,
-	"max-transaction-time": laterRelease,
-	"version":              "the command is: walstream version",
-	"outboxes":             "a list of tables can be given in the file only",
-	flagConfig:             "a file cannot name another one",
-	flagHelp:               "it is a flag only",
+	"acks":     "there is nothing to set: walstream always waits for all in-sync replicas",
+	"version":  "the command is: walstream version",
+	"outboxes": "a list of tables can be given in the file only",
+	flagConfig: "a file cannot name another one",
+	flagHelp:   "it is a flag only",
 }
 
 const laterRelease = "it comes with a later release"

@@ -124,6 +124,10 @@ func (c *Config) pipelineConfig(log zerolog.Logger) (pipeline.Config, error) {
 			AdoptSlot: c.AdoptSlot, GapFrom: c.AcceptGap.From, GapTo: c.AcceptGap.To,
 			Server: c.AcceptServer, LostTail: c.AcceptLostTail,
 		},
+		Delivery: pipeline.Delivery(c.Delivery),
+		Transactions: sink.TransactionalOptions{
+			CommitInterval: c.CommitInterval, CommitMaxBytes: int(c.CommitMaxBytes), MaxTransactionTime: c.MaxTransactionTime,
+		},
 		Limits: c.limits(), StatusInterval: c.StatusInterval, ShutdownGrace: c.ShutdownGrace, Logger: log,
 	}, nil
 }

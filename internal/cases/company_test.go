@@ -11,7 +11,9 @@ import (
 // Good company for the database: its shutdown and the application's commits never
 // wait for us.
 
-func TestFastShutdownDoesNotWaitForUs(t *testing.T) {
+func TestFastShutdownDoesNotWaitForUs(t *testing.T) { inBoth(t, fastShutdownDoesNotWaitForUs) }
+
+func fastShutdownDoesNotWaitForUs(t *testing.T) {
 	pg := testenv.NewPostgres(t, testenv.PGOptions{})
 	r, proxy := proxiedRig(t, pg)
 	s := r.warm()
@@ -73,7 +75,9 @@ func TestNeverASynchronousStandby(t *testing.T) {
 
 // What an idle instance costs and how long a start takes: reported, not judged,
 // since machines differ.
-func TestIdleCostAndStart(t *testing.T) {
+func TestIdleCostAndStart(t *testing.T) { inBoth(t, idleCostAndStart) }
+
+func idleCostAndStart(t *testing.T) {
 	r := sharedRig(t)
 	s := r.warm()
 	before, err := cpuTime(s.PID())

@@ -125,7 +125,9 @@ func TestC16StoppedWalsender(t *testing.T) {
 	r.verify()
 }
 
-func TestC16BlackholedKafka(t *testing.T) {
+func TestC16BlackholedKafka(t *testing.T) { inBoth(t, blackholedKafka) }
+
+func blackholedKafka(t *testing.T) {
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
 	s := r.warm("--stall-timeout", "2s", "--status-interval", "1s")
 	proxy.Blackhole()
@@ -145,7 +147,9 @@ func TestC16BlackholedKafka(t *testing.T) {
 
 // One large transaction, a slow broker and a short wal_sender_timeout: statuses go
 // out on their own timer, the first try completes, memory stays bounded.
-func TestC18LargeTransactionAndSlowBroker(t *testing.T) {
+func TestC18LargeTransactionAndSlowBroker(t *testing.T) { inBoth(t, largeTransactionAndSlowBroker) }
+
+func largeTransactionAndSlowBroker(t *testing.T) {
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
 	r.role("wal_sender_timeout = '5s'")
 	rows := 100_000
@@ -195,7 +199,9 @@ func TestC18LargeUnpublishedTransaction(t *testing.T) {
 }
 
 // A broker that takes and never answers does not hold up the end.
-func TestC21StopWhileTheBrokerHolds(t *testing.T) {
+func TestC21StopWhileTheBrokerHolds(t *testing.T) { inBoth(t, stopWhileTheBrokerHolds) }
+
+func stopWhileTheBrokerHolds(t *testing.T) {
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
 	s := r.warm("--shutdown-grace", "2s")
 	proxy.SwallowAnswers()

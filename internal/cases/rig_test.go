@@ -57,6 +57,7 @@ type rig struct {
 	slot     string
 	pipeline string
 	topic    string
+	delivery string
 	brokers  []string
 	// brokersSeen are the addresses walstream gets; brokers unless set.
 	brokersSeen []string
@@ -75,10 +76,11 @@ func newRig(t *testing.T, pg *testenv.Postgres, brokers []string) *rig {
 	}
 	t.Cleanup(cancel)
 	name := strings.ToLower(strings.NewReplacer("/", "_", "=", "_", "-", "_", " ", "_").Replace(t.Name()))
-	name = name[:min(len(name), 30)] + fmt.Sprintf("_%d", time.Now().UnixNano()%1e9)
+	name = name[max(0, len(name)-35):]
+	name = strings.TrimLeft(name, "_") + fmt.Sprintf("_%d", time.Now().UnixNano()%1e9)
 	r := &rig{
 		t: t, ctx: ctx, dsn: pg.CreateDatabase(t), slot: name + "_slot", pipeline: name,
-		topic: name, brokers: brokers, binary: binary(t),
+		topic: name, delivery: deliveryOf(t), brokers: brokers, binary: binary(t),
 	}
 	r.db = r.connect()
 	r.exec(rigSchema)
@@ -87,6 +89,25 @@ func newRig(t *testing.T, pg *testenv.Postgres, brokers []string) *rig {
 	t.Cleanup(client.Close)
 	r.admin = kadm.NewClient(client)
 	return r
+}
+
+const (
+	atLeastOnce = "at-least-once"
+	exactlyOnce = "exactly-once"
+)
+
+// inBoth runs a case in both deliveries; a rig takes its own from the test's name.
+func inBoth(t *testing.T, run func(t *testing.T)) {
+	t.Helper()
+	t.Run(atLeastOnce, run)
+	t.Run(exactlyOnce, run)
+}
+
+func deliveryOf(t *testing.T) string {
+	if strings.Contains(t.Name(), exactlyOnce) {
+		return exactlyOnce
+	}
+	return atLeastOnce
 }
 
 // sharedRig is a rig on the shared servers.
@@ -192,6 +213,7 @@ func (r *rig) args(extra ...string) []string {
 		"--slot", r.slot, "--pipeline", r.pipeline, "--postgres", r.dsn, "--kafka-brokers", strings.Join(brokers, ","),
 		"--table", "public.bank_outbox", "--topic", r.topic, "--key-column", "aggregate_id", "--value-column", "payload",
 		"--headers-column", "headers", "--id-column", "id", "--create-topics", "true", "--topic-partitions", "3",
+		"--delivery", r.delivery,
 	}
 	given := make([]string, 0, len(args)+len(extra))
 	for i := 0; i < len(args); i += 2 {
@@ -314,35 +336,37 @@ func (r *rig) published() []*kgo.Record {
 
 func readTopic(t *testing.T, ctx context.Context, brokers []string, topic string) []*kgo.Record {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	// What a careful consumer sees, up to the last stable offset.
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
+	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topic)
 	if err != nil {
 		t.Fatal(err)
 	}
-	partitions, left := map[int32]kgo.Offset{}, int64(0)
-	var records []*kgo.Record
+	partitions, left := map[int32]kgo.Offset{}, map[int32]int64{}
 	for _, o := range ends[topic] {
 		if o.Err == nil && o.Offset > 0 {
 			partitions[o.Partition] = kgo.NewOffset().AtStart()
-			left += o.Offset
+			left[o.Partition] = o.Offset
 		}
 	}
-	if left == 0 {
-		return nil
-	}
+	var records []*kgo.Record
 	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: partitions})
-	for left > 0 {
+	for len(left) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err0(); err != nil {
 			t.Fatal(err)
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
-			records = append(records, rec)
-			left--
+			if rec.Offset+1 >= left[rec.Partition] {
+				delete(left, rec.Partition)
+			}
+			if !rec.Attrs.IsControl() {
+				records = append(records, rec)
+			}
 		})
 	}
 	return records
@@ -377,6 +401,9 @@ func (r *rig) verify() (duplicates int) {
 			}
 			lastPosition[string(rec.Key)] = position
 		}
+	}
+	if duplicates > 0 && r.delivery == exactlyOnce {
+		r.t.Errorf("%d duplicates for a read_committed consumer", duplicates)
 	}
 	for id, seen := range committed {
 		if !seen {

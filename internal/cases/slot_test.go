@@ -10,7 +10,9 @@ import (
 )
 
 // A quiet outbox on a busy server keeps no WAL: keepalives move the slot.
-func TestC08QuietOutboxOnABusyServer(t *testing.T) {
+func TestC08QuietOutboxOnABusyServer(t *testing.T) { inBoth(t, quietOutboxOnABusyServer) }
+
+func quietOutboxOnABusyServer(t *testing.T) {
 	pg := testenv.SharedPostgres(t, 0)
 	r := newRig(t, pg, testenv.SharedKafka(t).Brokers)
 	r.warm()

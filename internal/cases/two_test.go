@@ -32,7 +32,9 @@ func TestC12SecondInstanceStandsBy(t *testing.T) {
 
 // An instance that was paused for longer than every time-out is fenced when it
 // wakes up: it confirms nothing, and becomes the standby instance.
-func TestC53PausedInstanceIsFenced(t *testing.T) {
+func TestC53PausedInstanceIsFenced(t *testing.T) { inBoth(t, pausedInstanceIsFenced) }
+
+func pausedInstanceIsFenced(t *testing.T) {
 	r := sharedRig(t)
 	r.role("wal_sender_timeout = '2s'")
 	first := r.warm()
@@ -58,7 +60,9 @@ func TestC53PausedInstanceIsFenced(t *testing.T) {
 }
 
 // Two instances that start at once on nothing make one slot, and one streams.
-func TestTwoInstancesStartAtOnce(t *testing.T) {
+func TestTwoInstancesStartAtOnce(t *testing.T) { inBoth(t, twoInstancesStartAtOnce) }
+
+func twoInstancesStartAtOnce(t *testing.T) {
 	for range 3 {
 		r := sharedRig(t)
 		instances := []*service.Service{r.start(), r.start()}

@@ -8,7 +8,9 @@ import (
 func itoa(n int) string { return strconv.Itoa(n) }
 
 // Messages that are not rows: types, truncates, logical messages, origins.
-func TestC32MessagesNobodyExpected(t *testing.T) {
+func TestC32MessagesNobodyExpected(t *testing.T) { inBoth(t, messagesNobodyExpected) }
+
+func messagesNobodyExpected(t *testing.T) {
 	r := sharedRig(t)
 	r.exec(`CREATE TYPE mood AS ENUM ('calm', 'busy');
 		CREATE DOMAIN short AS text CHECK (length(value) < 20);

@@ -62,7 +62,8 @@ type Record struct {
 	Complete   bool          `json:"complete"`
 	XID        uint32        `json:"xid"`
 	CommitTime time.Time     `json:"commit_time,omitzero"`
-	// OptionsHash of what ordinals depend on: publication and options.
+	// OptionsHash is the fingerprint of what ordinals depend on: the rows that the
+	// publication carries. It must still hold when a split transaction is resumed.
 	OptionsHash string `json:"options_hash,omitempty"`
 
 	Version string `json:"walstream_version"`

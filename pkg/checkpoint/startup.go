@@ -27,6 +27,9 @@ type Server struct {
 	// SwitchUnknown: the server's timeline history does not mention the
 	// checkpoint's timeline at all.
 	SwitchUnknown bool
+	// Rows is the fingerprint of what the stream carries; a record's OptionsHash
+	// is the one it was written under.
+	Rows string
 }
 
 // Accept holds an operator's answers to refusals. Each fits one situation.
@@ -72,6 +75,7 @@ const (
 	RefuseGap           RefusalKind = "slot-ahead"
 	RefuseRestored      RefusalKind = "server-restored"
 	RefuseTimeline      RefusalKind = "other-timeline"
+	RefuseOtherRows     RefusalKind = "other-rows"
 )
 
 // Refusal is a start that would lose or double rows, or might. It says what was
@@ -128,6 +132,11 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 		}
 		accepted = append(accepted, fmt.Sprintf("accept-gap=%s..%s", edge.Covered, slot.Confirmed))
 		edge = Edge{Covered: slot.Confirmed}
+	}
+	if edge.Ordinal > 0 && record.OptionsHash != server.Rows {
+		return refuse(RefuseOtherRows, "transaction %s was split after %d of its rows, and publication %q has been changed since: its rows can no longer be counted",
+			"make the publication carry what it did (tables and row filters), start until that transaction is published, then change it",
+			edge.CommitLSN, edge.Ordinal, record.Publication)
 	}
 	return Decision{Verdict: Continue, Start: edge, Accepted: strings.Join(accepted, ", ")}, nil
 }

@@ -24,6 +24,7 @@ type run struct {
 	identity replication.Identity
 	held     checkpoint.Slot // the slot as it stood when we took it
 	binary   bool            // the stream's format
+	rows     string          // fingerprint of what it carries
 	loop     *loop
 	watching chan struct{} // closed when the session's goroutine has ended
 	cancel   context.CancelFunc
@@ -139,7 +140,7 @@ func (r *run) setUp(ctx context.Context) error {
 	if err != nil || decision.Verdict != checkpoint.Fresh {
 		return err // another instance was faster
 	}
-	setup := r.record(r.identity)
+	setup := r.record()
 	setup.Phase = checkpoint.PhaseSetup
 	if err := r.claimed.Write(ctx, setup); err != nil {
 		return fmt.Errorf("write the first checkpoint: %w", err)
@@ -269,17 +270,24 @@ func (r *run) claim(ctx context.Context) (*Core, error) {
 	if err = errors.Join(err, ignoreCanceled(err, claimErr)); err != nil {
 		return nil, err
 	}
-	base := r.record(r.identity)
+	base := r.record()
 	if decision.Accepted != "" {
 		r.log.Warn().Str("accepted", decision.Accepted).Stringer("start", decision.Start.Covered).Msg("starting over a gap that an operator accepted")
 	}
-	r.sink = r.claimed.NewIdempotent(base)
+	r.sink = r.publisher(base)
 	r.counters.ProgressAt = time.Now() // a stall begins with the stream
 	return NewCore(CoreConfig{
 		Start: decision.Start, SlotConfirmed: r.held.Confirmed, Limits: r.cfg.Limits,
 		Mapper: r.mapping, Sink: r.sink, Source: r.conn, Pacer: r.loop.pacer,
 		Counters: r.counters, Observe: r.cfg.Observe,
 	}), nil
+}
+
+func (r *run) publisher(base checkpoint.Record) publisher {
+	if r.cfg.Delivery == ExactlyOnce {
+		return r.claimed.NewTransactional(base, r.cfg.Transactions)
+	}
+	return r.claimed.NewIdempotent(base)
 }
 
 // ignoreCanceled leaves out the echo of our own cancellation.
@@ -305,12 +313,12 @@ func (r *run) decide(ctx context.Context) (checkpoint.Decision, error) {
 	event := r.log.Info().Stringer("slot_confirmed", r.held.Confirmed).Stringer("server_flushed", r.identity.Flushed).
 		Stringer("start", decision.Start.Covered)
 	if found {
-		event = event.Stringer("checkpoint", record.Covered).Str("phase", string(record.Phase))
+		event = event.Stringer("checkpoint", record.Covered).Str("phase", string(record.Phase)).Str("last_delivery", record.Delivery)
 	}
 	event.Msg("compared checkpoint, slot and server")
 	if !found || record.Phase == checkpoint.PhaseSetup || decision.Accepted != "" {
 		// What the start counts on becomes durable before anything is confirmed.
-		err = r.claimed.Write(ctx, r.record(r.identity).With(decision.Start))
+		err = r.claimed.Write(ctx, r.record().With(decision.Start))
 	}
 	return decision, err
 }
@@ -326,7 +334,7 @@ func (r *run) fence(ctx context.Context) (err error) {
 func (r *run) stream(ctx context.Context, core *Core) error {
 	r.loop.publish(core, r.loop.last, time.Now()) // before the state: nothing of the run before may be read as this one's
 	r.board.state(Streaming, "")
-	r.log.Info().Str("slot", r.cfg.Slot).Uint32("walsender_pid", r.conn.PID()).Str("delivery", "at-least-once").Msg("streaming")
+	r.log.Info().Str("slot", r.cfg.Slot).Uint32("walsender_pid", r.conn.PID()).Str("delivery", string(r.cfg.Delivery)).Msg("streaming")
 	err := r.loop.run(ctx, core, r.cfg.ShutdownGrace)
 	r.loop.publish(core, r.loop.last, time.Now())
 	return err

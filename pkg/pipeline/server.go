@@ -28,7 +28,8 @@ func (r *run) preflight(ctx context.Context) error {
 		}
 	}
 	r.binary = r.mapping.BinaryOK()
-	return nil
+	r.rows, err = replication.RowsFingerprint(ctx, r.session.Conn(), r.cfg.Publication)
+	return err
 }
 
 // findings are preflight's, and the mapping's own.
@@ -89,7 +90,7 @@ func (r *run) slot(ctx context.Context) (checkpoint.Slot, error) {
 func (r *run) server(record checkpoint.Record) checkpoint.Server {
 	s := checkpoint.Server{
 		SystemID: r.identity.SystemID, Timeline: r.identity.Timeline,
-		Database: r.identity.Database, Flushed: r.identity.Flushed,
+		Database: r.identity.Database, Flushed: r.identity.Flushed, Rows: r.rows,
 	}
 	if record.Timeline != s.Timeline {
 		left, known := r.identity.Left[record.Timeline]
@@ -136,5 +137,13 @@ func (r *run) standBy(ctx context.Context, busy error) error {
 		if err := r.session.Listen(ctx, jitter(maxStandby)); err != nil {
 			return err
 		}
+	}
+}
+
+// record is a checkpoint of this run, but for where it stands.
+func (r *run) record() checkpoint.Record {
+	return checkpoint.Record{
+		Pipeline: r.cfg.Pipeline, SystemID: r.identity.SystemID, Timeline: r.identity.Timeline, Database: r.identity.Database,
+		Slot: r.cfg.Slot, Publication: r.cfg.Publication, Delivery: string(r.cfg.Delivery), OptionsHash: r.rows, Version: r.cfg.Version,
 	}
 }

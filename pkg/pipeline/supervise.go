@@ -26,6 +26,9 @@ type Config struct {
 	Mapping     []outbox.MappingConfig
 	Accept      checkpoint.Accept
 	Limits      checkpoint.Limits
+	Delivery    Delivery
+	// Transactions are the options of exactly-once delivery.
+	Transactions sink.TransactionalOptions
 
 	StatusInterval time.Duration
 	ShutdownGrace  time.Duration
@@ -34,6 +37,18 @@ type Config struct {
 	// acknowledgement. May be nil.
 	Observe func(commitToAck time.Duration)
 }
+
+// Delivery is what a consumer can count on.
+type Delivery string
+
+const (
+	// AtLeastOnce: duplicates after a crash or a pause, none before the last
+	// durable checkpoint.
+	AtLeastOnce Delivery = "at-least-once"
+	// ExactlyOnce: a read_committed consumer sees each row once, and whole
+	// PostgreSQL transactions.
+	ExactlyOnce Delivery = "exactly-once"
+)
 
 // Supervisor runs a pipeline. There is one way to start, the order in attempt;
 // every error that is not a clean stop tears everything down and goes through it
@@ -144,11 +159,4 @@ func (s *Supervisor) attempt(ctx context.Context) (err error) {
 		return err
 	}
 	return run.stream(ctx, core)
-}
-
-func (s *Supervisor) record(id replication.Identity) checkpoint.Record {
-	return checkpoint.Record{
-		Pipeline: s.cfg.Pipeline, SystemID: id.SystemID, Timeline: id.Timeline, Database: id.Database,
-		Slot: s.cfg.Slot, Publication: s.cfg.Publication, Delivery: "at-least-once", Version: s.cfg.Version,
-	}
 }

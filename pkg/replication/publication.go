@@ -2,6 +2,8 @@ package replication
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -117,4 +119,24 @@ func LookupPublication(ctx context.Context, conn *pgx.Conn, name string) (Public
 		return PublicationInfo{}, fmt.Errorf("look up publication %q: %w", name, classify(err))
 	}
 	return p, nil
+}
+
+// RowsFingerprint names what decides which rows the stream carries, and so how
+// they are counted within a transaction: the publication's tables, row filters
+// and operations. Two sessions with the same one count alike.
+func RowsFingerprint(ctx context.Context, conn *pgx.Conn, publication string) (string, error) {
+	var text string
+	err := conn.QueryRow(ctx, `
+SELECT concat_ws(E'\n', p.pubinsert, p.pubviaroot, (
+  SELECT string_agg(format('%I.%I %s', t.schemaname, t.tablename, t.rowfilter), E'\n' ORDER BY t.schemaname, t.tablename)
+  FROM pg_publication_tables t WHERE t.pubname = p.pubname))
+FROM pg_publication p WHERE p.pubname = $1`, publication).Scan(&text)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read what publication %q carries: %w", publication, classify(err))
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8]), nil
 }
