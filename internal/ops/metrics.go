@@ -51,6 +51,8 @@ var (
 	retainedBytes = desc("slot_retained_bytes", "WAL the server keeps for the slot; absent while it cannot be told.")
 	safeBytes     = desc("slot_safe_wal_bytes", "WAL that may still be written before the slot can be lost; absent without max_slot_wal_keep_size.")
 	progressTime  = desc("last_progress_timestamp_seconds", "When work was last done, or nothing was waiting for it.")
+	commitsTotal  = desc("kafka_commits_total", "Kafka transactions committed, in exactly-once delivery.")
+	splitsTotal   = desc("split_transactions_total", "Kafka commits inside a PostgreSQL transaction that took longer than --max-transaction-time: its rows became visible in parts.")
 	statusTotal   = desc("status_updates_total", "Standby status updates sent to PostgreSQL.")
 )
 
@@ -58,6 +60,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		lagBytes, lagSeconds, positionBytes, eventsTotal, bytesTotal, txTotal, skippedTotal, inFlight,
 		restartsTotal, stateGauge, retainedBytes, safeBytes, progressTime, statusTotal,
+		commitsTotal, splitsTotal,
 	} {
 		ch <- d
 	}
@@ -84,6 +87,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(skippedTotal, p.Counters.Dropped, "already-published")
 	counter(skippedTotal, p.Counters.OtherTable, "other-table")
 	counter(statusTotal, p.Counters.StatusUpdates)
+	counter(commitsTotal, p.Counters.Commits)
+	counter(splitsTotal, p.Counters.Splits)
 	gauge(inFlight, float64(p.InFlightBytes))
 	for reason, n := range p.Restarts {
 		counter(restartsTotal, n, reason)

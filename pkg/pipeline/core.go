@@ -83,6 +83,8 @@ type Counters struct {
 	Dropped       uint64 // transactions published before the start
 	OtherTable    uint64 // rows of tables that are not ours
 	StatusUpdates uint64
+	Commits       uint64 // Kafka transactions committed; exactly-once
+	Splits        uint64 // those of them that end inside a PostgreSQL transaction
 	// ProgressAt is when work was last done (an answer from Kafka, a durable
 	// checkpoint), or nothing was waiting for it.
 	ProgressAt time.Time

@@ -98,7 +98,7 @@ func (b *board) state(s State, reason string) {
 }
 
 // observe publishes where the core has come to.
-func (b *board) observe(core *Core, last replication.Health, silent bool, now time.Time) {
+func (b *board) observe(core *Core, counters Counters, last replication.Health, silent bool, now time.Time) {
 	b.update(func(p *Progress) {
 		switch {
 		case last.Err != nil:
@@ -113,6 +113,6 @@ func (b *board) observe(core *Core, last replication.Health, silent bool, now ti
 		if !p.OldestCommit.IsZero() {
 			p.OldestAge = core.clock.since(p.OldestCommit, now)
 		}
-		p.Counters, p.Health, p.Silent = core.counters, last, silent
+		p.Counters, p.Health, p.Silent = counters, last, silent
 	})
 }

@@ -128,6 +128,12 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.fence(ctx); err != nil {
 		return err
 	}
+	// Step 2 follows, then the claim begins anew with step 3: what is fenced here
+	// proves nothing about an instance that takes the slot meanwhile.
+	defer func() {
+		r.claimed.Close()
+		r.claimed = nil
+	}()
 	record, found, err := r.claimed.Load(ctx)
 	if err != nil {
 		return err
@@ -161,10 +167,6 @@ func (r *run) setUp(ctx context.Context) error {
 	}
 	r.log.Info().Str("slot", r.cfg.Slot).Str("publication", r.cfg.Publication).Stringer("lsn", lsn).
 		Msg("made the slot: rows committed from here on are published")
-	// Step 2 follows, then the claim begins anew with step 3: what was fenced
-	// here proves nothing about an instance that took the slot meanwhile.
-	r.claimed.Close()
-	r.claimed = nil
 	return nil
 }
 
@@ -222,9 +224,14 @@ func (r *run) start(ctx context.Context, slot string) error {
 		pacer: NewPacer(r.cfg.StatusInterval, r.conn.WalSenderTimeout(), time.Now()),
 	}
 	r.loop.draining = func() { r.board.state(Draining, "") }
+	before := r.counters
 	r.loop.publish = func(core *Core, last replication.Health, now time.Time) {
 		r.counters = core.counters
-		r.board.observe(core, last, r.loop.blind, now)
+		if t, ok := r.sink.(*sink.Transactional); ok {
+			stats := t.Stats()
+			r.counters.Commits, r.counters.Splits = before.Commits+stats.Commits, before.Splits+stats.Splits
+		}
+		r.board.observe(core, r.counters, last, r.loop.blind, now)
 	}
 	return nil
 }
