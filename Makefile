@@ -18,6 +18,7 @@ LINT         := $(TOOLS)/golangci-lint-$(LINT_VERSION)
 TEST_TIMEOUT := 25m
 FUZZTIME     ?= 20s
 KILLS        ?= 30
+DELIVERY     ?= at-least-once
 # 25 MB
 MAX_BINARY   := 25000000
 
@@ -96,8 +97,8 @@ cases: ## the field cases with their time-outs in full
 	@WALSTREAM_CASES=full $(GO) test -count=1 -timeout 2h -v ./internal/cases
 
 .PHONY: crash
-crash: build ## kill -9 under load and broker restarts; KILLS=30
-	@$(GO) run ./bench/crash -kills $(KILLS)
+crash: build ## kill -9 under load and broker restarts; KILLS=30 DELIVERY=at-least-once
+	@$(GO) run ./bench/crash -kills $(KILLS) -delivery $(DELIVERY)
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZTIME=20s
@@ -136,7 +137,8 @@ demo-quick: ## a short make demo
 
 .PHONY: crash-quick
 crash-quick: ## a short make crash
-	@$(MAKE) crash KILLS=4
+	@$(MAKE) crash KILLS=4 DELIVERY=at-least-once
+	@$(MAKE) crash KILLS=4 DELIVERY=exactly-once
 
 # Built aside and moved, so that a build that was cut short is not taken for a tool.
 $(LINT):

@@ -25,6 +25,9 @@ const (
 	// waitLimit ends a campaign in which nothing moves any more. It is longer
 	// than every time-out that walstream may have to sit out.
 	waitLimit = 2 * time.Minute
+
+	atLeastOnce = "at-least-once"
+	exactlyOnce = "exactly-once"
 	// bandwidth of each of walstream's connections to the broker, in kilobytes a
 	// second: enough for 6,000 rows/s. So rows are on their way for milliseconds,
 	// while a checkpoint, which has a connection of its own, could overtake them.
@@ -42,21 +45,23 @@ type options struct {
 	kills, brokerRestarts int
 	rate, partitions      int
 	seed                  uint64
+	delivery              string
 	binary, log           string
 	say                   func(format string, args ...any)
 }
 
 // Report is the JSON line.
 type Report struct {
-	Kills            int `json:"kills"`
-	KillsInFlight    int `json:"kills_in_flight"`
-	BrokerRestarts   int `json:"broker_restarts"`
-	Committed        int `json:"committed"`
-	Published        int `json:"published"`
-	Missing          int `json:"missing"`
-	Duplicates       int `json:"duplicates"`
-	BeforeCheckpoint int `json:"duplicates_before_checkpoint"`
-	Reordered        int `json:"reordered"`
+	Delivery         string `json:"delivery"`
+	Kills            int    `json:"kills"`
+	KillsInFlight    int    `json:"kills_in_flight"`
+	BrokerRestarts   int    `json:"broker_restarts"`
+	Committed        int    `json:"committed"`
+	Published        int    `json:"published"`
+	Missing          int    `json:"missing"`
+	Duplicates       int    `json:"duplicates"`
+	BeforeCheckpoint int    `json:"duplicates_before_checkpoint"`
+	Reordered        int    `json:"reordered"`
 }
 
 // campaign is one run.
@@ -94,7 +99,7 @@ type kill struct {
 func run(ctx context.Context, o options, pg *testenv.Postgres, kafka *testenv.Kafka) (*Report, error) {
 	c := &campaign{options: o, pg: pg, kafka: kafka, rng: rand.New(rand.NewPCG(o.seed, 0))}
 	defer c.close()
-	o.say("PostgreSQL %d (%s), Kafka (%s), seed %d, walstream's log in %s", pg.Major, pg.From, kafka.From, o.seed, o.log)
+	o.say("PostgreSQL %d (%s), Kafka (%s), %s, seed %d, walstream's log in %s", pg.Major, pg.From, kafka.From, o.delivery, o.seed, o.log)
 	if err := c.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
@@ -171,7 +176,7 @@ func (c *campaign) start() (err error) {
 	c.startedAt = time.Now()
 	c.service, err = service.Start(service.Options{
 		Binary: c.binary, Log: c.logged,
-		Args: []string{"--slot", slot, "--pipeline", pipeline, "--kafka-brokers", c.proxy.Addr, "--log-format", "json"},
+		Args: []string{"--slot", slot, "--pipeline", pipeline, "--kafka-brokers", c.proxy.Addr, "--delivery", c.delivery, "--log-format", "json"},
 		Env:  []string{"WALSTREAM_POSTGRES=" + c.pg.DSN("")},
 	})
 	return err

@@ -11,8 +11,14 @@ import (
 	"github.com/walstream/walstream/internal/testenv"
 )
 
-// The short form of make crash. It needs the real servers.
+// The short form of make crash, in both deliveries. It needs the real servers.
 func TestCrash(t *testing.T) {
+	for _, delivery := range []string{atLeastOnce, exactlyOnce} {
+		t.Run(delivery, func(t *testing.T) { crash(t, delivery) })
+	}
+}
+
+func crash(t *testing.T, delivery string) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
@@ -25,7 +31,7 @@ func TestCrash(t *testing.T) {
 	}
 	started := time.Now()
 	report, err := run(t.Context(), options{
-		kills: 4, brokerRestarts: 1, rate: 2000, partitions: 6, seed: rand.Uint64(),
+		kills: 4, brokerRestarts: 1, rate: 2000, partitions: 6, seed: rand.Uint64(), delivery: delivery,
 		binary: binary, log: filepath.Join(dir, "walstream.log"),
 		say: func(format string, args ...any) {
 			t.Logf("%6.1fs %s", time.Since(started).Seconds(), fmt.Sprintf(format, args...))

@@ -21,6 +21,10 @@
 // in eight hits walstream anywhere in making up for the time it was down or soon
 // after, one in ten during its start.
 //
+// The topic is read as read_committed. In at-least-once a duplicate is lawful
+// behind the checkpoint that was durable at a restart; in exactly-once
+// (-delivery) none is.
+//
 // The seed is printed and makes the schedule and the rows again; the moments are
 // the machine's.
 package main

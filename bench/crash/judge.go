@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/walstream/walstream/internal/verdict"
 )
 
@@ -23,12 +25,18 @@ func (c *campaign) judge(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.delivery == exactlyOnce {
+		// No restart excuses a copy: all lies before its checkpoint.
+		for i := range c.restarts {
+			c.restarts[i].Checkpoint = ^pglogrepl.LSN(0)
+		}
+	}
 	result := verdict.Judge(rows, records, c.restarts)
 	for _, example := range result.Examples {
 		c.say("%s", example)
 	}
 	report := &Report{
-		Kills: len(c.kills), BrokerRestarts: c.brokers,
+		Delivery: c.delivery, Kills: len(c.kills), BrokerRestarts: c.brokers,
 		Committed: result.Committed, Published: result.Published, Missing: result.Missing,
 		Duplicates: result.Duplicates, BeforeCheckpoint: result.BeforeCheckpoint, Reordered: result.Reordered,
 	}

@@ -31,10 +31,14 @@ func program(ctx context.Context) error {
 	flag.IntVar(&o.brokerRestarts, "broker-restarts", -1, "restarts of the broker; default: a third of the kills")
 	flag.IntVar(&o.rate, "rate", 2000, "rows per second")
 	flag.IntVar(&o.partitions, "partitions", 6, "of the topic")
+	flag.StringVar(&o.delivery, "delivery", atLeastOnce, exactlyOnce+" or "+atLeastOnce)
 	flag.Uint64Var(&o.seed, "seed", 0, "of the schedule and the rows; 0: a new one")
 	flag.StringVar(&o.binary, "binary", "bin/walstream", "the walstream to kill")
 	flag.StringVar(&o.log, "log", "", "file for walstream's log; default: a temporary one")
 	flag.Parse()
+	if o.delivery != atLeastOnce && o.delivery != exactlyOnce {
+		return fmt.Errorf("-delivery %q: %s or %s", o.delivery, exactlyOnce, atLeastOnce)
+	}
 	if o.brokerRestarts < 0 {
 		o.brokerRestarts = o.kills / 3
 	}
