@@ -274,7 +274,7 @@ func TestRefused(t *testing.T) {
 		{"--slot=a --config=", "is empty: name a file"},
 		{"--slot=a --config=/nonexistent", "/nonexistent (flag --config): cannot be read"},
 		{"--slot=a chekc", `"chekc" is no command; nearest: check`},
-		{"--slot=a check config", "commands are check, config, version"},
+		{"--slot=a check config", "commands are audit, check, config, version"},
 		{"--slot=a --postgres=dbname", "is neither a URL"},
 		{"--slot=a --postgres=postgres://u@h:x/d", "has a port"},
 		{"--slot=a --postgres=pasword=x", "nearest: password"},

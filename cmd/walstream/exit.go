@@ -13,6 +13,9 @@ const (
 	exitRefusedRecord  = 6 // Kafka refuses a record for good
 	exitUnacknowledged = 7 // stopped with records unacknowledged; they are sent again at the next start
 	exitRights         = 8 // a right is missing in PostgreSQL or Kafka
+
+	exitDifference = 9  // audit: table and topics differ where they must not
+	exitUndecided  = 10 // audit: nothing is wrong with what could be checked, and not everything could
 )
 
 // codedError carries the exit code of an error that ends the process.

@@ -47,6 +47,7 @@ func (e *configError) Error() string {
 type report struct {
 	flags    map[string]*kong.Flag // by name, the flags that are no settings too
 	settings []*kong.Flag          // in the order of Config
+	own      map[string]ownFlag    // by name, the flags that one command has for itself
 	commands []string
 	origins  map[string]string // of each setting that is not at its default
 	texts    map[string]string // as written there, for messages
@@ -54,8 +55,16 @@ type report struct {
 	blind    bool // the file could not be read: what is missing may stand there
 }
 
+// ownFlag is a flag of one command; neither file nor variables know it.
+type ownFlag struct {
+	command string
+	flag    *kong.Flag
+}
+
 func newReport() *report {
-	return &report{flags: map[string]*kong.Flag{}, origins: map[string]string{}, texts: map[string]string{}}
+	return &report{
+		flags: map[string]*kong.Flag{}, own: map[string]ownFlag{}, origins: map[string]string{}, texts: map[string]string{},
+	}
 }
 
 // knows tells the report which names exist.
@@ -68,6 +77,9 @@ func (r *report) knows(model *kong.Application) {
 	}
 	for _, c := range model.Children {
 		r.commands = append(r.commands, c.Name)
+		for _, f := range c.Flags {
+			r.own[f.Name] = ownFlag{c.Name, f}
+		}
 	}
 }
 

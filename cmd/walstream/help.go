@@ -30,6 +30,14 @@ func printHelp(out io.Writer, inv *invocation) error {
 		}
 		b.WriteString("\nwalstream config --help shows the others.\n")
 	} else {
+		for _, c := range inv.model.Children {
+			if c.Name == inv.command && len(c.Flags) > 0 {
+				b.WriteString("\nFlags of " + c.Name + ", which neither file nor variables know\n")
+				for _, f := range c.Flags {
+					writeSetting(&b, f)
+				}
+			}
+		}
 		writeGroups(&b, inv.model.Flags)
 	}
 	_, err := io.WriteString(out, b.String())

@@ -18,6 +18,7 @@ type cli struct {
 	ConfigFile string `name:"config" common:"yes" placeholder:"FILE" help:"YAML file of settings by these names"`
 	Help       bool   `name:"help" short:"h" help:"show this; walstream config --help shows every setting"`
 
+	Audit   Audit    `cmd:"" name:"audit" help:"compare table and topics: missing, twice, out of order, torn"`
 	Check   struct{} `cmd:"" name:"check" help:"name everything that is missing, each with the fix"`
 	Show    struct{} `cmd:"" name:"config" help:"print the effective settings and where each comes from"`
 	Version struct{} `cmd:"" name:"version" help:"print the version"`
@@ -34,6 +35,7 @@ type invocation struct {
 	command string // empty: stream
 	help    bool
 	config  *Config
+	audit   *Audit
 	model   *kong.Application
 }
 
@@ -48,6 +50,9 @@ func load(args, environ []string) (*invocation, error) {
 	}
 	r.knows(k.Model)
 	setDefaults(k.Model.Flags)
+	for _, c := range k.Model.Children {
+		setDefaults(c.Flags)
+	}
 	ctx, err := kong.Trace(k, r.tidy(args))
 	if err == nil {
 		err = ctx.Error
@@ -55,7 +60,7 @@ func load(args, environ []string) (*invocation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the command line: %w", err)
 	}
-	inv := &invocation{command: ctx.Command(), config: &grammar.Config, model: k.Model}
+	inv := &invocation{command: ctx.Command(), config: &grammar.Config, audit: &grammar.Audit, model: k.Model}
 	inv.config.report = r
 	inv.help, _ = ctx.FlagValue(r.flags[flagHelp]).(bool)
 	if inv.help { // whoever asks for help may well have mistyped
@@ -83,6 +88,9 @@ func load(args, environ []string) (*invocation, error) {
 	}
 	inv.config.Outboxes = outboxes
 	inv.config.validate()
+	if inv.command == commandAudit {
+		inv.audit.validate(r)
+	}
 	return inv, r.err()
 }
 
@@ -139,11 +147,15 @@ func setDefaults(flags []*kong.Flag) {
 // noting each: kong would stop at the first one, and would take a value that
 // begins with a dash for a flag and name it.
 func (r *report) tidy(args []string) []string {
-	var out []string
+	var out, own []string
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		name, _, hasValue := strings.Cut(arg, "=")
 		flag := r.flags[strings.TrimPrefix(name, "--")]
+		if o, ok := r.own[strings.TrimPrefix(name, "--")]; ok {
+			flag = o.flag
+			own = append(own, flag.Name)
+		}
 		next := ""
 		if i+1 < len(args) {
 			next = args[i+1]
@@ -156,7 +168,7 @@ func (r *report) tidy(args []string) []string {
 				r.unexpected(arg)
 				continue
 			}
-			out = append(out, arg)
+			out = append([]string{arg}, out...) // its own flags have to follow it
 		case flag == nil || !strings.HasPrefix(arg, "--"):
 			r.add(name, "flag", r.unknown(strings.TrimLeft(name, "-"), "--"))
 			if !hasValue && next != "" && !strings.HasPrefix(next, "-") && !r.isCommand(next) {
@@ -172,14 +184,31 @@ func (r *report) tidy(args []string) []string {
 			out = append(out, arg+"="+next)
 		}
 	}
-	return out
+	return r.withoutForeign(out, own)
+}
+
+// withoutForeign takes out, and notes, the flags of another command than the one
+// given.
+func (r *report) withoutForeign(args, own []string) []string {
+	for _, name := range own {
+		if len(args) > 0 && args[0] == r.own[name].command {
+			continue
+		}
+		r.add("--"+name, "flag", "is a flag of: walstream "+r.own[name].command)
+		args = slices.DeleteFunc(args, func(arg string) bool { return arg == "--"+name || strings.HasPrefix(arg, "--"+name+"=") })
+	}
+	return args
 }
 
 func (r *report) isCommand(arg string) bool { return slices.Contains(r.commands, arg) }
 
 func (r *report) isFlag(arg string) bool {
 	name, _, _ := strings.Cut(arg, "=")
-	return strings.HasPrefix(name, "--") && r.flags[name[2:]] != nil
+	if !strings.HasPrefix(name, "--") {
+		return false
+	}
+	_, own := r.own[name[2:]]
+	return own || r.flags[name[2:]] != nil
 }
 
 // unexpected notes an argument that is no command. It is shown only when it

@@ -39,6 +39,8 @@ func (inv *invocation) execute(ctx context.Context, s streams) error {
 	switch inv.command {
 	case "":
 		return stream(ctx, inv.config, s)
+	case commandAudit:
+		return runAudit(ctx, inv.config, inv.audit, s)
 	case "check":
 		return check(ctx, inv.config, s)
 	case "config":

@@ -3,6 +3,7 @@
 // code of its own.
 //
 //	cmd/walstream -> everything below
+//	audit         -> the same packages as pipeline, not the pipeline
 //	pipeline      -> sink, replication, outbox, checkpoint, decode; its core neither of the first two
 //	sink          -> outbox, checkpoint, decode, franz-go
 //	replication   -> decode, pgx, pglogrepl

@@ -54,6 +54,8 @@ var layers = map[string][]string{
 	"pkg/sink":        {"pkg/outbox", "pkg/checkpoint", "pkg/decode"},
 	// The only layer that knows both ends: its loop and start order join them.
 	"pkg/pipeline": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode"},
+	// Beside it: reads both ends, and nothing below imports it.
+	"pkg/audit": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode"},
 }
 
 // pureFiles decide; what they need of the two ends they declare as interfaces.
