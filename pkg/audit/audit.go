@@ -29,13 +29,16 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, err
 	}
 	defer session.Close()
-	a := &audit{
-		cfg: &cfg, conn: session.Conn(), kafka: kafka,
-		// The other half is the clients' buffers, and what waits for the collector.
-		judge: newJudge(cfg.scope(), cfg.TempDir, int(cfg.Memory/2)),
+	a := &audit{cfg: &cfg, conn: session.Conn(), kafka: kafka, shorten: cfg.scope().byTable && cfg.scope().claimed}
+	r, err := a.run(ctx)
+	if err == nil && a.shortened && r.Missing > 0 {
+		// A row's time may be later than its record's: before anything is called
+		// missing, the topics are read from where they begin.
+		cfg.progress("%d rows were not found: reading the topics from their begin", r.Missing)
+		a.shorten = false
+		r, err = a.run(ctx)
 	}
-	defer a.judge.close()
-	return a.run(ctx)
+	return r, err
 }
 
 type audit struct {
@@ -44,10 +47,19 @@ type audit struct {
 	kafka  *sink.Kafka
 	judge  *judge
 	tables *tables
+
+	least     int64 // the earliest time of a row read; 0: unknown
+	untimed   bool  // a row has none
+	shorten   bool  // topics need not be read from their begin
+	shortened bool  // and were not
 }
 
 func (a *audit) run(ctx context.Context) (*Result, error) {
 	began := time.Now()
+	// The other half is the clients' buffers, and what waits for the collector.
+	a.judge = newJudge(a.cfg.scope(), a.cfg.TempDir, int(a.cfg.Memory/2))
+	defer a.judge.close()
+	a.least, a.untimed, a.shortened = 0, false, false
 	var err error
 	if a.tables, err = openTables(ctx, a.cfg, a.conn); err != nil {
 		return nil, err
@@ -71,6 +83,9 @@ func (a *audit) run(ctx context.Context) (*Result, error) {
 	}
 	// The topics' ends are read after the checkpoint: what it covers is below them.
 	t := &topics{cfg: a.cfg, kafka: a.kafka, judge: a.judge, facts: map[string]topicFacts{}}
+	if a.shorten && a.least != 0 && !a.untimed {
+		t.since, a.shortened = time.UnixMicro(a.least).Add(-edgeTime), true
+	}
 	if err := t.readAll(ctx, topicsOf(a.cfg, a.judge.topics.list)); err != nil {
 		return nil, err
 	}
@@ -88,10 +103,16 @@ func (a *audit) run(ctx context.Context) (*Result, error) {
 	}
 	r.Topics, r.Pipeline, r.Range, r.Delivery = t.read, a.cfg.Pipeline, a.cfg.rangeText(), p.record.Delivery
 	r.Notes = append(a.notes(r, p, why), t.notes()...)
+	if a.shortened {
+		r.Notes = append(r.Notes, "the topics were read from "+t.since.UTC().Format(time.RFC3339)+" on")
+	}
 	err = a.nameExamples(ctx, r)
 	r.Seconds = time.Since(began).Seconds()
 	return r, err
 }
+
+// progressEvery so many rows or records somebody may be told.
+const progressEvery = 1 << 14
 
 // readTables takes the rows in.
 func (a *audit) readTables(ctx context.Context) (moment, error) {
@@ -100,7 +121,12 @@ func (a *audit) readTables(ctx context.Context) (moment, error) {
 		n := int64(0)
 		err = a.tables.readAll(ctx, a.conn, func(f *found) error {
 			n++
-			a.cfg.progress("read %d rows", n)
+			if n%progressEvery == 0 {
+				a.cfg.progress("read %d rows", n)
+			}
+			if a.untimed = a.untimed || f.made == 0; a.least == 0 || f.made < a.least {
+				a.least = f.made
+			}
 			if f.bad != nil {
 				a.judge.result.Rows++
 				a.judge.result.Unpublishable++

@@ -81,8 +81,13 @@ func (w *world) drop() {
 func (w *world) judge(t testing.TB, memory int) *Result {
 	t.Helper()
 	j := newJudge(w.scope, t.TempDir(), memory)
+	j.places = []place{{"t", 0}, {"t", 1}}
+	return w.judgeBy(t, j)
+}
+
+func (w *world) judgeBy(t testing.TB, j *judge) *Result {
+	t.Helper()
 	defer j.close()
-	j.places = []place{{"t", 0}, {"t", 1}, {"t", 2}}
 	for i := range w.rows {
 		if err := j.addRow(&w.rows[i]); err != nil {
 			t.Fatal(err)
@@ -238,6 +243,208 @@ func TestJudge(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Tables without an event id: a row is told by its content.
+func TestJudgeWithoutIDs(t *testing.T) {
+	all := numbers{Verdict: Clean, Rows: 7, Found: 7, Records: 7}
+	with := func(change func(*numbers)) numbers {
+		n := all
+		change(&n)
+		return n
+	}
+	alike := func(w *world, of ...int) { // rows and records with one content
+		for _, n := range of {
+			w.row(n).key, w.row(n).value = []byte("k0"), []byte("same")
+			w.record(n).key, w.record(n).value = []byte("k0"), []byte("same")
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		plant func(*world)
+		want  numbers
+		says  string
+	}{
+		{"all is well", func(*world) {}, all, ""},
+		{"a row is missing, torn", func(w *world) { w.lose(3) }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Missing, n.Torn = Difference, 6, 6, 1, 1
+		}), "missing"},
+		{"a duplicate", func(w *world) { w.repeat(3, 7) }, with(func(n *numbers) {
+			n.Verdict, n.Duplicates = Difference, 1
+		}), "duplicate"},
+		{"an altered record is a missing row and an event of none", func(w *world) { w.record(1).value = []byte("x") }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Missing, n.Older, n.WithoutRow = Difference, 6, 1, 1, 1
+		}), "missing"},
+		{"rows alike", func(w *world) { alike(w, 2, 4, 6) }, with(func(n *numbers) { n.Shared = 3 }), ""},
+		{"one of rows alike is missing", func(w *world) { alike(w, 2, 4, 6); w.lose(4) }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Shared, n.Missing = Difference, 6, 6, 3, 1
+		}), "1 of 3 rows alike"},
+		{"one of rows alike is missing in a gap of ordinals", func(w *world) { alike(w, 2, 4, 6); w.lose(2) }, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Shared, n.Missing, n.Torn = Difference, 6, 6, 3, 1, 1
+		}), "1 of 3 rows alike"},
+		{"one of rows alike is not due", func(w *world) {
+			alike(w, 2, 4, 7)
+			w.lose(7)
+			w.facts.due = dueness{below: 103, next: 104}
+		}, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Shared, n.NotDue = Undecided, 6, 6, 3, 1
+		}), ""},
+		{"one of rows alike is deleted", func(w *world) { alike(w, 2, 4, 6); w.unrow(2) }, with(func(n *numbers) {
+			n.Rows, n.Found, n.Shared, n.WithoutRow = 6, 6, 2, 1
+		}), ""},
+		{"one of rows alike was forgotten", func(w *world) {
+			alike(w, 2, 4, 6)
+			w.lose(2)
+			w.facts.topics["t"], w.facts.complete = topicFacts{forgets: true}, false
+		}, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Shared, n.Forgotten, n.Holes = Undecided, 6, 6, 3, 1, 1
+		}), ""},
+		{"one of rows alike is hidden", func(w *world) {
+			alike(w, 2, 4, 6)
+			w.lose(6)
+			w.facts.topics["t"], w.facts.complete = topicFacts{hidden: true}, false
+		}, with(func(n *numbers) {
+			n.Verdict, n.Found, n.Records, n.Shared, n.Hidden = Undecided, 6, 6, 3, 1
+		}), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			c.plant(w)
+			w.withoutIDs()
+			got := w.judge(t, 1<<20)
+			compare(t, got, c.want)
+			if said := examplesOf(got); !strings.Contains(said, c.says) || c.says == "" && said != "" {
+				t.Errorf("said %q, want %q", said, c.says)
+			}
+		})
+	}
+}
+
+// What is outside of the range is neither missing nor wrong.
+func TestJudgeRanges(t *testing.T) {
+	byRows := func(w *world, least, most int64) { // as the query would leave them
+		w.scope.byTable, w.facts.complete = true, false
+		w.rows = slices.DeleteFunc(w.rows, func(r row) bool { return r.at < least || r.at > most })
+	}
+	for _, c := range []struct {
+		name  string
+		plant func(*world)
+		want  numbers
+	}{
+		{"ids 2 to 4", func(w *world) { byRows(w, 2, 4) }, numbers{Verdict: Clean, Rows: 3, Found: 3, Records: 3}},
+		{"missing outside of the ids", func(w *world) { w.lose(1); w.lose(7); byRows(w, 2, 4) }, numbers{Verdict: Clean, Rows: 3, Found: 3, Records: 3}},
+		{"missing within the ids", func(w *world) { w.lose(3); byRows(w, 2, 4) }, numbers{
+			Verdict: Difference, Rows: 3, Found: 2, Records: 2, Missing: 1, Torn: 1,
+		}},
+		{"duplicates outside of the ids", func(w *world) { w.repeat(1, 7); w.repeat(7, 7); byRows(w, 2, 4) }, numbers{Verdict: Clean, Rows: 3, Found: 3, Records: 3}},
+		{"a duplicate within the ids", func(w *world) { w.repeat(4, 7); byRows(w, 2, 4) }, numbers{
+			Verdict: Difference, Rows: 3, Found: 3, Records: 3, Duplicates: 1,
+		}},
+		{"swapped outside of the ids", func(w *world) {
+			w.record(1).offset, w.record(3).offset = w.record(3).offset, w.record(1).offset
+			byRows(w, 4, 7)
+		}, numbers{Verdict: Clean, Rows: 4, Found: 4, Records: 4}},
+		{"LSNs 2000 to 3000", func(w *world) { w.scope.from, w.scope.to = 2000, 3000 }, numbers{Verdict: Clean, Rows: 5, Found: 5, Records: 5}},
+		{"LSNs from 3000 on", func(w *world) { w.scope.from = 3000 }, numbers{Verdict: Clean, Rows: 3, Found: 3, Records: 3}},
+		{"LSNs up to 1000", func(w *world) { w.scope.to = 1000 }, numbers{Verdict: Clean, Rows: 1, Found: 1, Records: 1}},
+		{"missing outside of the LSNs", func(w *world) { w.lose(1); w.lose(7); w.scope.from, w.scope.to = 2000, 3000 }, numbers{
+			Verdict: Clean, Rows: 5, Found: 5, Records: 5,
+		}},
+		{"missing within the LSNs", func(w *world) { w.lose(3); w.scope.from, w.scope.to = 2000, 3000 }, numbers{
+			Verdict: Difference, Rows: 5, Found: 4, Records: 4, Missing: 1, Torn: 1,
+		}},
+		{"a duplicate outside of the LSNs", func(w *world) { w.repeat(1, 7); w.scope.from = 2000 }, numbers{Verdict: Clean, Rows: 6, Found: 6, Records: 6}},
+		{"a hole within the LSNs", func(w *world) { w.lose(3); w.unrow(3); w.scope.from, w.scope.to = 2000, 3000 }, numbers{
+			Verdict: Difference, Rows: 4, Found: 4, Records: 4, Torn: 1,
+		}},
+		{"a deleted row outside of the LSNs", func(w *world) { w.unrow(1); w.scope.from = 2000 }, numbers{Verdict: Clean, Rows: 6, Found: 6, Records: 6}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			c.plant(w)
+			w.drop()
+			compare(t, w.judge(t, 1<<20), c.want)
+		})
+	}
+}
+
+// A topic that forgot its oldest records says nothing of rows as old as these.
+func TestJudgeForgotten(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		plant func(*world)
+		want  numbers
+	}{
+		{"the oldest are gone", func(w *world) { w.lose(1); w.lose(2); w.record(3).edge = true }, numbers{
+			Verdict: Undecided, Rows: 7, Found: 5, Records: 5, Forgotten: 2, Holes: 1,
+		}},
+		{"one about the age of the oldest left", func(w *world) { w.lose(1); w.lose(3); w.record(2).edge, w.record(4).edge = true, true }, numbers{
+			Verdict: Undecided, Rows: 7, Found: 5, Records: 5, Forgotten: 2, Holes: 1,
+		}},
+		{"a younger one is missing", func(w *world) { w.lose(1); w.lose(7); w.record(2).edge = true }, numbers{
+			Verdict: Difference, Rows: 7, Found: 5, Records: 5, Forgotten: 1, Missing: 1,
+		}},
+		{"the user says that it reaches back", func(w *world) { w.lose(1); w.record(2).edge = true; w.scope.claimed = true }, numbers{
+			Verdict: Difference, Rows: 7, Found: 6, Records: 6, Missing: 1, Older: 1,
+		}},
+		{"nothing orders the rows", func(w *world) {
+			w.lose(7)
+			w.record(2).edge = true
+			for i := range w.rows {
+				w.rows[i].at = 0
+			}
+		}, numbers{Verdict: Undecided, Rows: 7, Found: 6, Records: 6, Forgotten: 1}},
+		{"a partition is empty", func(w *world) {
+			w.lose(7)
+			w.record(2).edge = true
+			w.facts.topics["t"] = topicFacts{forgets: true, empty: true}
+		}, numbers{Verdict: Undecided, Rows: 7, Found: 6, Records: 6, Forgotten: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld()
+			w.facts.topics["t"], w.facts.complete = topicFacts{forgets: true}, false
+			c.plant(w)
+			w.drop()
+			compare(t, w.judge(t, 1<<20), c.want)
+		})
+	}
+}
+
+// Two tables may give out the same event ids: a topic tells them apart.
+func TestJudgeTwoTables(t *testing.T) {
+	w := newWorld()
+	w.scope.tables = 2
+	for n := range 3 {
+		id, value := []byte(fmt.Sprint("r", n+1)), []byte("of the other")
+		w.rows = append(w.rows, row{owner: 1, id: id, topic: "u", value: value, xid: 150, tid: 1, at: 1})
+		w.records = append(w.records, record{place: 2, offset: int64(n), id: id, value: value, timeline: 1, lsn: 4500, ordinal: uint32(n + 1)})
+	}
+	j := newJudge(w.scope, t.TempDir(), 1<<20)
+	j.places = []place{{"t", 0}, {"t", 1}, {"u", 0}}
+	compare(t, w.judgeBy(t, j), numbers{Verdict: Clean, Rows: 10, Found: 10, Records: 10})
+}
+
+func TestDue(t *testing.T) {
+	for _, c := range []struct {
+		d    dueness
+		xid  uint32
+		want bool
+	}{
+		{dueness{all: true}, 500, true},
+		{dueness{next: 1000}, 500, false}, // no slot
+		{dueness{below: 600, next: 1000}, 599, true},
+		{dueness{below: 600, next: 1000}, 600, false},
+		{dueness{below: 600, next: 1000}, 999, false},
+		{dueness{below: 600, next: 1000}, 2, true},                     // frozen
+		{dueness{below: 600, next: 1000}, 1 << 31, true},               // ancient: its like is not given out yet
+		{dueness{below: 4_294_967_000, next: 50}, 4_294_966_999, true}, // around the end of the numbers
+		{dueness{below: 4_294_967_000, next: 50}, 4_294_967_100, false},
+		{dueness{below: 4_294_967_000, next: 50}, 49, false},
+	} {
+		if got := c.d.due(c.xid); got != c.want {
+			t.Errorf("%+v: xid %d is due: %v", c.d, c.xid, got)
+		}
 	}
 }
 

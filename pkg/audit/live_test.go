@@ -55,7 +55,7 @@ func TestEveryTable(t *testing.T) {
 			r.check(s.Stop(20 * time.Second))
 			r.put(3)
 			began := time.Now()
-			result = r.audit(nil)
+			result = r.audit(func(cfg *Config) { cfg.Wait = time.Minute })
 			want(t, result, map[string]int64{"rows": 226, "found": 223, "without row": 10, "not due": 3}, Undecided)
 			if took := time.Since(began); took > 20*time.Second {
 				t.Errorf("waited %s for a checkpoint that nobody moves", took)
@@ -155,9 +155,11 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-func eventID(rec *kgo.Record) string {
+func eventID(rec *kgo.Record) string { return headerOf(rec, outbox.HeaderEventID) }
+
+func headerOf(rec *kgo.Record, name string) string {
 	for _, h := range rec.Headers {
-		if h.Key == outbox.HeaderEventID {
+		if h.Key == name {
 			return string(h.Value)
 		}
 	}

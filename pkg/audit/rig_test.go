@@ -135,8 +135,7 @@ func (r *rig) count() int64 {
 	return n
 }
 
-// stream runs walstream and waits until it streams.
-func (r *rig) stream(args ...string) *service.Service {
+func (r *rig) binary() string {
 	r.t.Helper()
 	if builtBinary == "" {
 		dir, err := os.MkdirTemp("", "walstream-audit-test-")
@@ -144,7 +143,13 @@ func (r *rig) stream(args ...string) *service.Service {
 		builtBinary, err = service.Build(r.ctx, dir)
 		r.check(err)
 	}
-	s, err := service.Start(service.Options{Binary: builtBinary, Args: append(r.args(), args...)})
+	return builtBinary
+}
+
+// stream runs walstream and waits until it streams.
+func (r *rig) stream(args ...string) *service.Service {
+	r.t.Helper()
+	s, err := service.Start(service.Options{Binary: r.binary(), Args: append(r.args(), args...)})
 	r.check(err)
 	r.t.Cleanup(func() {
 		s.Kill()
@@ -159,6 +164,7 @@ func (r *rig) stream(args ...string) *service.Service {
 func (r *rig) args() []string {
 	args := append([]string{
 		"--slot=" + r.slot, "--pipeline=" + r.pipeline, "--postgres=" + r.dsn, "--kafka-brokers=" + strings.Join(r.brokers, ","),
+		"--status-interval=500ms", // an idle checkpoint moves as often
 	}, tables3[r.kind].args...)
 	if r.kind == "bank_outbox" {
 		args = append(args, "--topic="+r.topic)

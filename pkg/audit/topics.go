@@ -34,6 +34,7 @@ type topics struct {
 	cfg     *Config
 	kafka   *sink.Kafka
 	judge   *judge
+	since   time.Time // what is earlier need not be read; zero: all
 	facts   map[string]topicFacts
 	read    []TopicRead
 	unknown []string // topics whose cleanup.policy may not be read
@@ -80,6 +81,11 @@ func (t *topics) readAll(ctx context.Context, names []string) error {
 			t.unknown = append(t.unknown, name)
 		}
 	}
+	if !t.since.IsZero() {
+		if err := t.kafka.Since(ctx, stretches, t.since); err != nil {
+			return err
+		}
+	}
 	for i := range stretches {
 		if err := t.stretch(ctx, &stretches[i]); err != nil {
 			return err
@@ -100,15 +106,16 @@ func (t *topics) stretch(ctx context.Context, s *sink.Stretch) error {
 			first = raw.Timestamp
 		}
 		read.Records++
-		t.cfg.progress("read %d records of %s", read.Records, s.Topic)
+		if read.Records%progressEvery == 0 {
+			t.cfg.progress("read %d records of %s", read.Records, s.Topic)
+		}
 		r := record{
 			place: number, offset: raw.Offset, key: raw.Key, value: raw.Value,
 			producer: raw.ProducerID, transactional: raw.Transactional,
 			edge: s.Start > 0 && raw.Timestamp.Before(first.Add(edgeTime)),
 		}
-		ours, err := t.headers(&r, raw.Headers)
-		if err != nil || !ours {
-			return err
+		if !t.ours(&r, raw.Headers) {
+			return nil
 		}
 		return t.judge.addRecord(&r)
 	})
@@ -123,9 +130,9 @@ func (t *topics) stretch(ctx context.Context, s *sink.Stretch) error {
 	return nil
 }
 
-// headers takes what walstream wrote into them; ours is false for a record that
-// it did not write, or that another pipeline did.
-func (t *topics) headers(r *record, headers []outbox.Header) (ours bool, err error) {
+// ours takes what walstream wrote into the headers. A record that it did not
+// write, or that another pipeline did, is not ours.
+func (t *topics) ours(r *record, headers []outbox.Header) bool {
 	var position, id, pipeline []byte
 	for _, h := range headers {
 		switch h.Key {
@@ -139,26 +146,23 @@ func (t *topics) headers(r *record, headers []outbox.Header) (ours bool, err err
 			r.replay = true
 		}
 	}
-	var p decode.Position
-	if position != nil {
-		r.timeline, p, err = decode.ParseHeader(position)
-	}
+	timeline, p, err := decode.ParseHeader(position)
 	switch {
-	case position == nil || err != nil:
+	case err != nil:
 		t.judge.result.Foreign++
-		return false, nil
+		return false
 	case string(pipeline) != t.cfg.Pipeline:
 		t.judge.result.OtherRecords++
-		return false, nil
+		return false
 	}
-	r.lsn, r.ordinal = p.CommitLSN, p.Ordinal
+	r.timeline, r.lsn, r.ordinal = timeline, p.CommitLSN, p.Ordinal
 	if !bytes.Equal(id, position) {
 		r.id = id
 	}
-	return true, nil
+	return true
 }
 
-// say what is to be known of the topics.
+// notes say what is to be known of the topics.
 func (t *topics) notes() (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	for _, r := range t.read {

@@ -24,6 +24,8 @@ type Stretch struct {
 	// Start is the first offset that is still there. Beyond 0 the topic has
 	// forgotten something.
 	Start int64
+	// From is where reading begins, if that is later.
+	From int64
 	// End is where the partition ended when it was looked up. A transaction that
 	// is still open hides what lies from Visible on; without one they are equal.
 	End, Visible int64
@@ -101,6 +103,23 @@ func (k *Kafka) partitions(ctx context.Context, topics []string) ([]Stretch, err
 	return found, nil
 }
 
+// Since moves where reading begins to the first record of each stretch whose
+// timestamp is not before t: all that lies before have earlier ones.
+func (k *Kafka) Since(ctx context.Context, of []Stretch, t time.Time) error {
+	if len(of) == 0 {
+		return nil
+	}
+	err := k.listOffsets(ctx, of, t.UnixMilli(), readCommitted, func(s *Stretch, o int64) {
+		if s.From = o; o < 0 { // there is none
+			s.From = s.End
+		}
+	})
+	if err != nil {
+		return k.explain(err, "look up offsets by time", rightDescribe, "the topics")
+	}
+	return nil
+}
+
 // listOffsets asks the leaders of all partitions for an offset of each.
 func (k *Kafka) listOffsets(ctx context.Context, of []Stretch, which int64, isolation int8, take func(*Stretch, int64)) error {
 	req := kmsg.NewPtrListOffsetsRequest()
@@ -162,14 +181,14 @@ func (k *Kafka) Compacted(ctx context.Context, topics []string) (map[string]bool
 // ReadStretch calls do with the committed records of s, in their order, until it
 // comes to s.Visible. Its end is told by offsets: aborted records and markers
 // move them and show nothing. What retention removes meanwhile moves s.Start.
-// Bytes of the record may be kept.
+// The record is overwritten by the next one, its bytes are not.
 func (k *Kafka) ReadStretch(ctx context.Context, s *Stretch, do func(*TopicRecord) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	chunks := make(chan chunk) // one is taken apart while the next is fetched
 	r := &stretchReader{k: k, topic: s.Topic, partition: s.Partition, end: s.Visible}
 	go func() {
 		defer close(chunks)
-		r.run(ctx, s.Start, chunks)
+		r.run(ctx, max(s.Start, s.From), chunks)
 	}()
 	defer func() {
 		cancel()
@@ -224,9 +243,6 @@ type stretchReader struct {
 	known     bool // topicID and leader are
 }
 
-// readBytes is what one fetch asks for: two are in memory.
-const readBytes = 4 << 20
-
 func (r *stretchReader) run(ctx context.Context, at int64, chunks chan<- chunk) {
 	failing := 0
 	var since time.Time
@@ -269,13 +285,13 @@ func (r *stretchReader) fetch(ctx context.Context, at int64) (c chunk, next int6
 	}
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID, req.IsolationLevel = -1, readCommitted
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(fetchWait.Milliseconds()), 1, readBytes
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(fetchWait.Milliseconds()), 1, fetchBytes
 	req.SessionEpoch = -1 // no fetch session
 	topic := kmsg.NewFetchRequestTopic()
 	topic.Topic, topic.TopicID = r.topic, r.topicID
 	partition := kmsg.NewFetchRequestTopicPartition()
 	partition.Partition, partition.CurrentLeaderEpoch = r.partition, -1
-	partition.FetchOffset, partition.PartitionMaxBytes = at, readBytes
+	partition.FetchOffset, partition.PartitionMaxBytes = at, fetchBytes
 	topic.Partitions = append(topic.Partitions, partition)
 	req.Topics = append(req.Topics, topic)
 	raw, err := r.k.client.Broker(int(r.leader)).RetriableRequest(ctx, req)
