@@ -3,10 +3,8 @@ package verdict
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -161,15 +159,8 @@ func NewRecord(r *kgo.Record) (Record, error) {
 
 // ParsePosition reads the walstream-position header.
 func ParsePosition(text string) (timeline uint32, p decode.Position, err error) {
-	const layout = "TTTTTTTT-LLLLLLLLLLLLLLLL-OOOOOOOO"
-	if len(text) != len(layout) || text[8] != '-' || text[25] != '-' {
-		return 0, p, fmt.Errorf("header %s is %q, not like %s", outbox.HeaderPosition, text, layout)
+	if timeline, p, err = decode.ParseHeader([]byte(text)); err != nil {
+		return 0, p, fmt.Errorf("header %s: %w", outbox.HeaderPosition, err)
 	}
-	numbers := [3]uint64{}
-	for i, part := range []string{text[:8], text[9:25], text[26:]} {
-		if numbers[i], err = strconv.ParseUint(part, 16, 64); err != nil {
-			return 0, p, fmt.Errorf("header %s is %q: %w", outbox.HeaderPosition, text, err)
-		}
-	}
-	return uint32(numbers[0]), decode.Position{CommitLSN: pglogrepl.LSN(numbers[1]), Ordinal: uint32(numbers[2])}, nil
+	return timeline, p, nil
 }

@@ -87,6 +87,11 @@ func (w *world) judge(t testing.TB, memory int) *Result {
 
 func (w *world) judgeBy(t testing.TB, j *judge) *Result {
 	t.Helper()
+	return w.judgeWith(t, j)
+}
+
+// judgeWith serves rapid's T as well.
+func (w *world) judgeWith(t interface{ Fatal(args ...any) }, j *judge) *Result {
 	defer j.close()
 	for i := range w.rows {
 		if err := j.addRow(&w.rows[i]); err != nil {
