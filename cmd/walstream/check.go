@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/pipeline"
 	"github.com/walstream/walstream/pkg/replication"
 )
@@ -55,6 +56,9 @@ func verdict(findings []replication.Finding) error {
 	for _, f := range findings {
 		if f.Status != replication.StatusFail {
 			continue
+		}
+		if _, refused := errors.AsType[*checkpoint.Refusal](f.Err); refused {
+			return classified(f.Err)
 		}
 		failures++
 		if errors.Is(f.Err, replication.ErrMissingRight) || errors.Is(f.Err, replication.ErrAuthentication) {

@@ -66,10 +66,11 @@ type Config struct {
 	LogLevel           string        `name:"log-level" common:"yes" group:"Operation" default:"info" values:"debug,info,warn,error" help:"debug, info, warn or error"`
 	LogFormat          string        `name:"log-format" group:"Operation" default:"auto" values:"auto,json,console" help:"auto is console on a terminal, json elsewhere"`
 
-	AdoptSlot      pglogrepl.LSN `name:"adopt-slot" group:"Answers to a refusal" placeholder:"LSN" help:"take over a slot without a checkpoint"`
-	AcceptGap      LSNRange      `name:"accept-gap" group:"Answers to a refusal" placeholder:"LSN..LSN" help:"go on behind rows never published"`
-	AcceptServer   string        `name:"accept-server" group:"Answers to a refusal" placeholder:"ID" help:"go on with another system identifier"`
-	AcceptLostTail pglogrepl.LSN `name:"accept-lost-tail" group:"Answers to a refusal" placeholder:"LSN" help:"go on after a failover that lost published rows"`
+	AdoptSlot         pglogrepl.LSN `name:"adopt-slot" group:"Answers to a refusal" placeholder:"LSN" help:"take over a slot without a checkpoint"`
+	AcceptGap         LSNRange      `name:"accept-gap" group:"Answers to a refusal" placeholder:"LSN..LSN" help:"go on behind rows never published"`
+	AcceptServer      string        `name:"accept-server" group:"Answers to a refusal" placeholder:"ID" help:"go on with another system identifier"`
+	AcceptLostTail    pglogrepl.LSN `name:"accept-lost-tail" group:"Answers to a refusal" placeholder:"LSN" help:"go on after a failover that lost published rows"`
+	AcceptPublication string        `name:"accept-publication" group:"Answers to a refusal" placeholder:"FINGERPRINT" help:"go on after the publication was changed"`
 
 	report     *report  // where each value came from; set by load
 	connection string   // what an empty postgres comes to

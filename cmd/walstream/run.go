@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,21 +42,47 @@ func stream(ctx context.Context, c *Config, s streams) error {
 	registry, observe := ops.NewRegistry(version, progress)
 	cfg.Observe = observe
 	supervisor = pipeline.NewSupervisor(cfg)
-	server, err := ops.Listen(ops.Config{
+	watched := ops.Config{
 		Listen: c.HTTPListen, Pipeline: c.Pipeline, Slot: c.Slot, Version: version,
 		StallTimeout: c.StallTimeout, Progress: progress, Registry: registry,
-	})
+	}
+	server, err := ops.Listen(watched)
 	if err != nil {
-		return withCode(exitConfig, err)
+		log.Error().Err(err).Int("exit_code", exitConfig).Msg("cannot start")
+		return logged(withCode(exitConfig, err))
 	}
 	defer server.Close()
+	defer watchHealth(ctx, watched, log)()
 	log.Info().Str("version", version).Str("pipeline", c.Pipeline).Str("slot", c.Slot).Str("http", server.Addr()).Msg("starting")
 	if err = classified(supervisor.Run(ctx)); err != nil {
-		log.Error().Err(err).Int("exit_code", exitCode(err)).Msg("stopped: it needs a person")
+		message := "stopped: it needs a person"
+		if exitCode(err) == exitUnacknowledged {
+			message = "stopped before Kafka had acknowledged everything"
+		}
+		log.Error().Err(err).Int("exit_code", exitCode(err)).Msg(message)
 		return logged(err)
 	}
 	log.Info().Stringer("confirmed", progress().Confirmed).Uint64("events", progress().Counters.Events).Msg("stopped")
 	return nil
+}
+
+// watchHealth logs when health turns. The returned function ends it.
+func watchHealth(ctx context.Context, cfg ops.Config, log zerolog.Logger) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		ops.Watch(ctx, cfg, func(healthy bool, reason string) {
+			if healthy {
+				log.Info().Msg("health is green again")
+			} else {
+				log.Warn().Str("reason", reason).Msg("health is red")
+			}
+		})
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
 }
 
 // onSignal ends the context at the first SIGTERM or SIGINT and the process at
@@ -122,7 +149,7 @@ func (c *Config) pipelineConfig(log zerolog.Logger) (pipeline.Config, error) {
 		Postgres: c.postgresOptions(), Kafka: kafka, Mapping: c.mappingConfigs(),
 		Accept: checkpoint.Accept{
 			AdoptSlot: c.AdoptSlot, GapFrom: c.AcceptGap.From, GapTo: c.AcceptGap.To,
-			Server: c.AcceptServer, LostTail: c.AcceptLostTail,
+			Server: c.AcceptServer, LostTail: c.AcceptLostTail, Rows: c.AcceptPublication,
 		},
 		Delivery: pipeline.Delivery(c.Delivery),
 		Transactions: sink.TransactionalOptions{
@@ -198,6 +225,8 @@ func classified(err error) error {
 var exitCodes = map[string]int{
 	"other-history":       exitGap,
 	"checkpoint-format":   exitGap,
+	"publication-changed": exitGap,
+	"publication-missing": exitGap,
 	"slot-lost":           exitSlotLost,
 	"wal-removed":         exitSlotLost,
 	"synchronous-standby": exitPreflight,

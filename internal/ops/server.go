@@ -122,6 +122,32 @@ func healthy(p *pipeline.Progress, now time.Time, stall time.Duration) (bool, st
 	return true, p.Reason
 }
 
+func because(trouble string) string {
+	if trouble == "" {
+		return ""
+	}
+	return " (" + trouble + ")"
+}
+
+// Watch tells change whenever the answer of /healthz turns, until ctx ends: who
+// reads only the log learns of an outage too.
+func Watch(ctx context.Context, cfg Config, change func(healthy bool, reason string)) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	was := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			if ok, reason := healthy(cfg.Progress(), now, cfg.StallTimeout); ok != was {
+				was = ok
+				change(ok, reason)
+			}
+		}
+	}
+}
+
 // cause names what holds a stalled pipeline up.
 func cause(p *pipeline.Progress) string {
 	switch {
@@ -130,9 +156,9 @@ func cause(p *pipeline.Progress) string {
 	case p.State != pipeline.Streaming && p.State != pipeline.Draining:
 		return "not streaming yet"
 	case p.InFlightEvents > 0:
-		return fmt.Sprintf("%d rows wait for Kafka to acknowledge them", p.InFlightEvents)
+		return fmt.Sprintf("%d rows wait for Kafka to acknowledge them", p.InFlightEvents) + because(p.Trouble)
 	case p.Confirmed < p.Published:
-		return "the checkpoint is not durable: Kafka does not answer"
+		return "the checkpoint is not durable: Kafka does not answer" + because(p.Trouble)
 	case p.Health.Err != nil:
 		return "the ordinary session cannot reach the server"
 	case p.Silent:

@@ -32,7 +32,7 @@ type status struct {
 
 type slotHealth struct {
 	WALStatus     string    `json:"wal_status,omitempty"`
-	RetainedBytes int64     `json:"retained_bytes"`
+	RetainedBytes *int64    `json:"retained_bytes,omitempty"`
 	SafeWALSize   *int64    `json:"safe_wal_size,omitempty"`
 	ReadAt        time.Time `json:"read_at,omitzero"`
 	Error         string    `json:"error,omitempty"`
@@ -48,9 +48,12 @@ func newStatus(cfg Config, p *pipeline.Progress, now time.Time) status {
 		InFlightEvents: p.InFlightEvents, InFlightBytes: p.InFlightBytes,
 		Events: p.Counters.Events, Transactions: p.Counters.Transactions, Restarts: p.Restarts,
 		SlotHealth: slotHealth{
-			WALStatus: p.Health.WALStatus, RetainedBytes: distance(p.Health.Restart, serverEnd(p)),
-			SafeWALSize: p.Health.SafeWALSize, ReadAt: p.Health.At,
+			WALStatus: p.Health.WALStatus, SafeWALSize: p.Health.SafeWALSize, ReadAt: p.Health.At,
 		},
+	}
+	if p.Known(now) {
+		retained := distance(p.Health.Restart, serverEnd(p))
+		s.SlotHealth.RetainedBytes = &retained
 	}
 	if p.Health.Err != nil {
 		s.SlotHealth.Error = p.Health.Err.Error()

@@ -39,6 +39,7 @@ type Accept struct {
 	GapTo     pglogrepl.LSN // ... and the slot's position
 	Server    string        // accept-server: the new system identifier
 	LostTail  pglogrepl.LSN // accept-lost-tail: the switch point
+	Rows      string        // accept-publication: the new fingerprint of what the stream carries
 }
 
 // Verdict of Compare.
@@ -133,10 +134,16 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 		accepted = append(accepted, fmt.Sprintf("accept-gap=%s..%s", edge.Covered, slot.Confirmed))
 		edge = Edge{Covered: slot.Confirmed}
 	}
-	if edge.Ordinal > 0 && record.OptionsHash != server.Rows {
-		return refuse(RefuseOtherRows, "transaction %s was split after %d of its rows, and publication %q has been changed since: its rows can no longer be counted",
-			"make the publication carry what it did (tables and row filters), start until that transaction is published, then change it",
-			edge.CommitLSN, edge.Ordinal, record.Publication)
+	if !newServer && record.OptionsHash != "" && record.OptionsHash != server.Rows {
+		if accept.Rows == "" || accept.Rows != server.Rows {
+			return refuse(RefuseOtherRows, "publication %q, or a table behind it, was changed since the checkpoint at %s: rows committed while it was may not be in the stream",
+				fmt.Sprintf("compare the table with the topics and publish what is missing; then start once with --accept-publication=%s", server.Rows),
+				record.Publication, record.Covered)
+		}
+		accepted = append(accepted, "accept-publication="+server.Rows)
+		if edge.Ordinal > 0 { // its rows can no longer be counted: rather some twice than some not at all
+			edge = Edge{Covered: edge.Covered}
+		}
 	}
 	return Decision{Verdict: Continue, Start: edge, Accepted: strings.Join(accepted, ", ")}, nil
 }

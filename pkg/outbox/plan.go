@@ -57,8 +57,8 @@ func (t *table) check(r *decode.Relation) (faults []error) {
 		reason := ""
 		switch {
 		case i < 0 && c.seen && c.part != partTrace:
-			reason = "it was renamed, dropped or taken out of the publication while streaming: " +
-				"restore it, or name another by the setting"
+			reason = "it was renamed, dropped or taken out of the publication: restore it for the rows to come; " +
+				"those written meanwhile are in the WAL without it"
 		case i < 0 && c.required:
 			reason = "the stream does not carry it: add it to table and publication, or name another by the setting"
 		case i >= 0:

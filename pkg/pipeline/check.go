@@ -2,8 +2,10 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/outbox"
 	"github.com/walstream/walstream/pkg/replication"
 	"github.com/walstream/walstream/pkg/sink"
@@ -12,7 +14,53 @@ import (
 // Check looks at everything a pipeline needs, on both sides, and says of each
 // thing how it stands and what mends it. It changes nothing.
 func Check(ctx context.Context, cfg Config) []replication.Finding {
-	return append(checkPostgres(ctx, cfg), checkKafka(ctx, cfg)...)
+	findings := append(checkPostgres(ctx, cfg), checkKafka(ctx, cfg)...)
+	if replication.Refused(findings) != nil {
+		return findings
+	}
+	return append(findings, checkStart(ctx, cfg))
+}
+
+// checkStart compares checkpoint, slot and server, as a start does before it
+// disturbs anybody.
+func checkStart(ctx context.Context, cfg Config) replication.Finding {
+	const name = "start"
+	r := &run{Supervisor: NewSupervisor(cfg)}
+	defer r.close()
+	decision, err := r.foresee(ctx)
+	var refusal *checkpoint.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		return replication.Finding{Name: name, Status: replication.StatusFail, Detail: refusal.Found, Remedy: refusal.Remedy, Err: err}
+	case err != nil:
+		return failed(name, err)
+	case decision.Verdict == checkpoint.Fresh:
+		return replication.Finding{Name: name, Status: replication.StatusOK, Detail: "neither slot nor checkpoint: walstream makes both at its first start"}
+	}
+	return replication.Finding{Name: name, Status: replication.StatusOK, Detail: fmt.Sprintf("checkpoint, slot and server fit together; it would go on from %s", decision.Start.Covered)}
+}
+
+// foresee is what the next start would decide. Another instance may be at work:
+// the slot is read before the checkpoint, and the end of the WAL behind both.
+func (r *run) foresee(ctx context.Context) (checkpoint.Decision, error) {
+	if err := r.connect(ctx); err != nil {
+		return checkpoint.Decision{}, err
+	}
+	slot, err := r.slot(ctx)
+	if err != nil {
+		return checkpoint.Decision{}, err
+	}
+	record, found, err := r.kafka.Load(ctx)
+	if err != nil {
+		return checkpoint.Decision{}, err
+	}
+	if r.identity.Flushed, err = r.session.Flushed(ctx); err != nil {
+		return checkpoint.Decision{}, err
+	}
+	if r.rows, err = replication.RowsFingerprint(ctx, r.session.Conn(), r.publication()); err != nil {
+		return checkpoint.Decision{}, err
+	}
+	return r.compare(record, found, slot)
 }
 
 func checkPostgres(ctx context.Context, cfg Config) []replication.Finding {

@@ -52,6 +52,8 @@ var rules = []struct {
 	{Class{Stop, "refused-start"}, as[*checkpoint.Refusal]},
 	{Class{Stop, "other-history"}, is(checkpoint.ErrOtherHistory)},
 	{Class{Stop, "checkpoint-format"}, is(checkpoint.ErrNewerFormat)},
+	{Class{Stop, "publication-changed"}, is(ErrRowsChanged)},
+	{Class{Stop, "publication-missing"}, is(replication.ErrPublicationMissing)},
 	{Class{Stop, "slot-lost"}, is(replication.ErrSlotLost)},
 	{Class{Stop, "wal-removed"}, is(replication.ErrWALRemoved)},
 	{Class{Stop, "synchronous-standby"}, is(replication.ErrSynchronousStandby)},

@@ -46,6 +46,17 @@ type Mapper interface {
 	Map(row *decode.Row, event *outbox.Event) (ok bool, err error)
 }
 
+// BlockedError is a row that cannot become an event. The position is held before
+// its transaction.
+type BlockedError struct {
+	Position decode.Position
+	Err      error
+}
+
+func (e *BlockedError) Error() string { return e.Err.Error() }
+
+func (e *BlockedError) Unwrap() error { return e.Err }
+
 // Core is what happens between the socket and Kafka, without either: every byte
 // from PostgreSQL, every acknowledgement from Kafka and every tick goes through
 // it, on one goroutine. The path of a row, top to bottom: OnFrame, onMessage,
@@ -206,7 +217,7 @@ func (c *Core) onRow(row *decode.Row) error {
 	}
 	ok, err := c.mapper.Map(row, &c.event)
 	if err != nil {
-		return err
+		return &BlockedError{Position: row.Position, Err: err}
 	}
 	if !ok {
 		c.counters.OtherTable++

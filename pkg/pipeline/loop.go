@@ -21,6 +21,10 @@ const tick = 100 * time.Millisecond
 // not answered. Nothing is lost: they are unconfirmed and come again.
 var ErrUnacknowledged = errors.New("stopped with records unacknowledged")
 
+// ErrRowsChanged: what decides which rows the stream carries was changed under
+// it. Whether rows were left out cannot be told from the stream.
+var ErrRowsChanged = errors.New("the publication, or a table behind it, was changed")
+
 // Stream is a replication connection that streams.
 type Stream interface {
 	Source
@@ -48,6 +52,7 @@ type loop struct {
 	pacer   *Pacer
 	health  <-chan health
 	last    replication.Health // the newest reading
+	rows    string             // fingerprint of what the stream carries, as it was at the start
 	ticker  *time.Ticker
 	log     zerolog.Logger
 	publish func(core *Core, last replication.Health, now time.Time) // progress, for others to read
@@ -142,7 +147,7 @@ func (l *loop) take(core *Core, batch *decode.Batch) (done bool, err error) {
 
 func (l *loop) ended() error {
 	if err := l.stream.Err(); err != nil {
-		return fmt.Errorf("%w: %w", replication.ErrStreamEnded, err)
+		return err
 	}
 	return replication.ErrStreamEnded
 }
@@ -187,9 +192,14 @@ func (l *loop) onHealth(h health) error {
 	if h.err != nil {
 		return h.err
 	}
+	before := l.last
 	l.last = h.Health
 	if h.Err != nil {
 		return nil // checkSilence decides
+	}
+	if h.Rows != l.rows {
+		return fmt.Errorf("%w, between LSN %s and %s: rows committed then may not be in the stream; "+
+			"put it in order, compare the table with the topics; the next start names the flag that goes on", ErrRowsChanged, before.WALEnd, h.WALEnd)
 	}
 	if h.SyncState != "" && h.SyncState != "async" {
 		return fmt.Errorf("%w (sync_state %q, synchronous_standby_names %q): every COMMIT of the application would wait for Kafka; "+

@@ -29,11 +29,14 @@ var States = []State{Connecting, Standby, Streaming, Waiting, Draining, Refused,
 
 // Progress is a picture of the pipeline at one moment, safe to keep and to read.
 type Progress struct {
-	At       time.Time
-	State    State
-	Since    time.Time // of the state
-	Reason   string    // why it is in this state; empty when there is nothing to say
-	Restarts map[string]uint64
+	At    time.Time
+	State State
+	Since time.Time // of the state
+	// DownSince is since when nothing can be published, whatever states were gone
+	// through meanwhile; zero while streaming or standing by.
+	DownSince time.Time
+	Reason    string // why it is in this state; empty when there is nothing to say
+	Restarts  map[string]uint64
 
 	Received, Published, Confirmed pglogrepl.LSN
 	InFlightEvents, InFlightBytes  int
@@ -45,6 +48,8 @@ type Progress struct {
 	Counters  Counters
 	Health    replication.Health
 	Silent    bool // the server says nothing; its walsender is alive
+	// Trouble is why the last connection to a broker failed, while none answers.
+	Trouble string
 	// BehindSince is since when the server has had WAL that it has not sent, and
 	// has sent nothing of it; zero when it has sent everything.
 	BehindSince time.Time
@@ -62,7 +67,7 @@ func (p *Progress) Known(now time.Time) bool {
 // Stalled is for how long work has been waiting with none done; 0 when nothing
 // waits.
 func (p *Progress) Stalled(now time.Time) time.Duration {
-	since := p.Since // not streaming: nothing is done at all
+	since := p.DownSince
 	switch p.State {
 	case Connecting, Waiting, Refused:
 	case Standby, Stopped:
@@ -91,14 +96,27 @@ func (b *board) update(change func(*Progress)) {
 func (b *board) state(s State, reason string) {
 	b.update(func(p *Progress) {
 		if p.State != s {
-			p.Since = time.Now()
+			p.Since = p.At
 		}
 		p.State, p.Reason = s, reason
+		switch s {
+		case Streaming, Draining:
+			p.DownSince = time.Time{}
+			return
+		case Standby, Stopped:
+			p.DownSince = time.Time{}
+		case Connecting, Waiting, Refused:
+			if p.DownSince.IsZero() {
+				p.DownSince = p.At
+			}
+		}
+		// What was in flight went with the stream: it comes again.
+		p.InFlightEvents, p.InFlightBytes, p.OldestCommit, p.BehindSince, p.Silent = 0, 0, time.Time{}, time.Time{}, false
 	})
 }
 
 // observe publishes where the core has come to.
-func (b *board) observe(core *Core, counters Counters, last replication.Health, silent bool, now time.Time) {
+func (b *board) observe(core *Core, counters Counters, last replication.Health, silent bool, trouble string, now time.Time) {
 	b.update(func(p *Progress) {
 		switch {
 		case last.Err != nil:
@@ -113,6 +131,6 @@ func (b *board) observe(core *Core, counters Counters, last replication.Health, 
 		if !p.OldestCommit.IsZero() {
 			p.OldestAge = core.clock.since(p.OldestCommit, now)
 		}
-		p.Counters, p.Health, p.Silent = counters, last, silent
+		p.Counters, p.Health, p.Silent, p.Trouble = counters, last, silent, trouble
 	})
 }

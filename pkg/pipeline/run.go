@@ -207,6 +207,10 @@ func (r *run) take(ctx context.Context) (err error) {
 	if r.identity.Flushed, err = r.session.Flushed(ctx); err != nil {
 		return err
 	}
+	if r.rows, err = replication.RowsFingerprint(ctx, r.session.Conn(), r.publication()); err != nil {
+		return err
+	}
+	r.loop.rows = r.rows
 	r.watch(ctx)
 	return nil
 }
@@ -231,7 +235,7 @@ func (r *run) start(ctx context.Context, slot string) error {
 			stats := t.Stats()
 			r.counters.Commits, r.counters.Splits = before.Commits+stats.Commits, before.Splits+stats.Splits
 		}
-		r.board.observe(core, r.counters, last, r.loop.blind, now)
+		r.board.observe(core, r.counters, last, r.loop.blind, r.kafka.Trouble(), now)
 	}
 	return nil
 }
@@ -241,6 +245,7 @@ func (r *run) watch(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	reports := make(chan health, 1)
 	r.cancel, r.watching, r.loop.health = cancel, make(chan struct{}), reports
+	watched := replication.Watched{Slot: r.cfg.Slot, Walsender: r.conn.PID(), Publication: r.publication()}
 	go func() {
 		defer close(r.watching)
 		send := func(h health) {
@@ -253,7 +258,7 @@ func (r *run) watch(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		}
-		err := r.session.Watch(ctx, r.cfg.Slot, r.conn.PID(), func(h replication.Health) { send(health{Health: h}) })
+		err := r.session.Watch(ctx, watched, func(h replication.Health) { send(health{Health: h}) })
 		if ctx.Err() == nil {
 			send(health{err: err})
 		}

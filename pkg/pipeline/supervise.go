@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/decode"
 	"github.com/walstream/walstream/pkg/outbox"
 	"github.com/walstream/walstream/pkg/replication"
 	"github.com/walstream/walstream/pkg/sink"
@@ -59,13 +61,16 @@ type Supervisor struct {
 	board    board
 	counters Counters
 	warned   map[string]bool
+	noted    string // why the last attempt ended, as it was logged
 }
 
 // NewSupervisor returns a supervisor that has not started.
 func NewSupervisor(cfg Config) *Supervisor {
 	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}}
 	now := time.Now()
-	s.board.current.Store(&Progress{At: now, Since: now, State: Connecting, Restarts: map[string]uint64{}})
+	s.board.current.Store(&Progress{
+		At: now, Since: now, DownSince: now, State: Connecting, Reason: "starting", Restarts: map[string]uint64{},
+	})
 	return s
 }
 
@@ -93,6 +98,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.board.state(Stopped, "") // asked to stop, with nothing in flight
 			return nil
 		case class.Action == Stop:
+			err = s.wayPast(err)
 			s.board.state(Refused, err.Error())
 			return err
 		}
@@ -119,7 +125,8 @@ func (s *Supervisor) note(class Class, err error) {
 		state = Standby
 	}
 	busy := errors.Is(err, replication.ErrSlotBusy) // standBy has said so, and waited
-	if p := s.Progress(); !busy && (p.State != state || p.Reason != err.Error()) {
+	if text := err.Error(); !busy && text != s.noted {
+		s.noted = text
 		s.log.Warn().Err(err).Str("reason", class.Reason).Msg("will start again")
 	}
 	s.board.update(func(p *Progress) {
@@ -127,6 +134,27 @@ func (s *Supervisor) note(class Class, err error) {
 		p.Restarts[class.Reason]++
 	})
 	s.board.state(state, err.Error())
+}
+
+// wayPast adds to an error that holds the position at a transaction how to go on
+// without it. What is done to the table cannot help: the row is in the WAL.
+func (s *Supervisor) wayPast(err error) error {
+	var position decode.Position
+	if blocked, ok := errors.AsType[*BlockedError](err); ok {
+		position = blocked.Position
+	}
+	if refused, ok := errors.AsType[*sink.DeliveryError](err); ok {
+		position = refused.Position
+	}
+	past := fmt.Sprintf("'%s'", position.CommitLSN+1)
+	switch {
+	case errors.Is(err, replication.ErrPublicationMissing):
+		past = "pg_current_wal_lsn()"
+	case position.CommitLSN == 0:
+		return err
+	}
+	return fmt.Errorf("%w. If nothing else helps, go on without the transaction: SELECT pg_replication_slot_advance('%s', %s); "+
+		"publish its rows by other means; the next start names the --accept-gap for it", err, s.cfg.Slot, past)
 }
 
 // jitter spreads pauses, so that instances do not come all at once.

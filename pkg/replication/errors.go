@@ -15,7 +15,7 @@ var (
 	// ErrSlotBusy: another walsender holds the slot. Wait for it.
 	ErrSlotBusy = errors.New("slot is in use")
 	// ErrServerStopping: the server shuts down or is not up yet.
-	ErrServerStopping = errors.New("server is stopping or starting")
+	ErrServerStopping = errors.New("the server is stopping or starting, or ended our session")
 	// ErrSynchronousStandby: the server treats us as a synchronous standby, so
 	// commits of the application would wait for Kafka.
 	ErrSynchronousStandby = errors.New("walstream's session matches synchronous_standby_names")
@@ -30,6 +30,12 @@ var (
 	ErrWALRemoved = errors.New("the WAL the slot needs is gone")
 	// ErrAuthentication: the server refused the login.
 	ErrAuthentication = errors.New("PostgreSQL refused the login")
+	// ErrNoDatabase: the database of the address is not on the server.
+	ErrNoDatabase = errors.New("the database is not there: create it, or name another in the PostgreSQL address")
+	// ErrAddress: the server refuses a parameter of the address.
+	ErrAddress = errors.New("PostgreSQL refuses a parameter of the address")
+	// ErrTLS: the address asks for TLS in a way that the server has not.
+	ErrTLS = errors.New("no TLS with PostgreSQL")
 )
 
 // SQLSTATEs that decide something.
@@ -48,6 +54,8 @@ const (
 	stateInvalidPassword      = "28P01"
 	stateInvalidAuthorization = "28000"
 	stateUndefinedDatabase    = "3D000"
+	stateInvalidParameter     = "22023"
+	stateCannotChangeNow      = "55P02"
 	stateLockNotAvailable     = "55P03"
 	stateInternalError        = "XX000"
 	stateReadOnly             = "25006" // a server in recovery
@@ -56,6 +64,9 @@ const (
 // classify puts the sentinel for an error of the connection or of the server in
 // front of it.
 func classify(err error) error {
+	if refused := classifyLogin(err); refused != nil {
+		return refused
+	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		if isNetwork(err) {
@@ -68,7 +79,7 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", ErrSlotBusy, err)
 	case stateAdminShutdown, stateCrashShutdown, stateCannotConnectNow:
 		return fmt.Errorf("%w: %w", ErrServerStopping, err)
-	case stateInvalidPassword, stateInvalidAuthorization, stateUndefinedDatabase:
+	case stateInvalidPassword, stateInvalidAuthorization:
 		return fmt.Errorf("%w: %w", ErrAuthentication, err)
 	case stateUndefinedFile:
 		return fmt.Errorf("%w: %w", ErrWALRemoved, err)

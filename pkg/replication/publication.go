@@ -121,21 +121,44 @@ func LookupPublication(ctx context.Context, conn *pgx.Conn, name string) (Public
 	return p, nil
 }
 
-// RowsFingerprint names what decides which rows the stream carries, and so how
-// they are counted within a transaction: the publication's tables, row filters
-// and operations. Two sessions with the same one count alike.
-func RowsFingerprint(ctx context.Context, conn *pgx.Conn, publication string) (string, error) {
-	var text string
-	err := conn.QueryRow(ctx, `
-SELECT concat_ws(E'\n', p.pubinsert, p.pubviaroot, (
-  SELECT string_agg(format('%I.%I %s', t.schemaname, t.tablename, t.rowfilter), E'\n' ORDER BY t.schemaname, t.tablename)
-  FROM pg_publication_tables t WHERE t.pubname = p.pubname))
-FROM pg_publication p WHERE p.pubname = $1`, publication).Scan(&text)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return "", nil
+// ErrPublicationMissing: when a change in the WAL was made, the publication did
+// not exist. Decoding looks at the catalogue as of each change, so one that was
+// made later does not help.
+var ErrPublicationMissing = errors.New("the publication did not exist when changes in the WAL were made")
+
+// rowsQuery lists what decides which rows the stream carries. A publication that
+// was dropped and made anew, or a table under the same name, has another OID;
+// xmin tells a publication whose operations were switched off and on again.
+const rowsQuery = `
+SELECT coalesce(string_agg(line, E'\n' ORDER BY line), '') FROM (
+  SELECT format('publication %s %s %s %s %s', p.oid, p.xmin, p.pubinsert, p.pubviaroot, p.puballtables) AS line
+  FROM pg_publication p WHERE p.pubname = $1
+  UNION ALL
+  SELECT format('table %s %s', r.oid, r.prrelid)
+  FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = $1
+  UNION ALL
+  SELECT format('schema %s %s', n.oid, n.pnnspid)
+  FROM pg_publication_namespace n JOIN pg_publication p ON p.oid = n.pnpubid WHERE p.pubname = $1
+  UNION ALL
+  SELECT format('name %s %s', t.name, coalesce(to_regclass(t.name)::oid, 0)) FROM unnest($2::text[]) AS t(name)
+  UNION ALL
+  SELECT format('not in the WAL: %s', c.oid)
+  FROM unnest($2::text[]) AS t(name), pg_partition_tree(to_regclass(t.name)) AS part JOIN pg_class c ON c.oid = part.relid
+  WHERE c.relpersistence <> 'p'
+) lines`
+
+// RowsFingerprint names what decides which rows the stream carries, and how they
+// are counted within a transaction: the publication, what it publishes, and the
+// tables behind the names. When it changes, rows committed about then may not be
+// in the stream.
+func RowsFingerprint(ctx context.Context, conn *pgx.Conn, spec PublicationSpec) (string, error) {
+	names := make([]string, len(spec.Tables))
+	for i, t := range spec.Tables {
+		names[i] = t.quoted()
 	}
-	if err != nil {
-		return "", fmt.Errorf("read what publication %q carries: %w", publication, classify(err))
+	var text string
+	if err := conn.QueryRow(ctx, rowsQuery, spec.Name, names).Scan(&text); err != nil {
+		return "", fmt.Errorf("read what publication %q carries: %w", spec.Name, classify(err))
 	}
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8]), nil

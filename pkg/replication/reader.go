@@ -183,12 +183,20 @@ func (r *Reader) scan(buf []byte, batch *decode.Batch) (used int, err error) {
 			if err := e.Decode(body); err != nil {
 				return used, &decode.Error{Kind: kind, Reason: err.Error()}
 			}
-			return used, fmt.Errorf("%w: %w", ErrStreamEnded, classify(pgconn.ErrorResponseToPgError(&e)))
+			return used, ended(pgconn.ErrorResponseToPgError(&e))
 		default:
 			return used, &decode.Error{Kind: kind, Reason: "unexpected message in a replication stream"}
 		}
 	}
 	return used, nil
+}
+
+// ended is the server's reason for ending the stream.
+func ended(err *pgconn.PgError) error {
+	if err.Code == stateUndefinedObject {
+		return fmt.Errorf("%w: %w", ErrPublicationMissing, err)
+	}
+	return fmt.Errorf("%w: %w", ErrStreamEnded, classify(err))
 }
 
 // messageReader gives pgconn one message at a time, so that nothing of the

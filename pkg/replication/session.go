@@ -32,6 +32,7 @@ type Health struct {
 	WalsenderActive bool   // our PID still holds the slot
 	SyncState       string // async, sync, potential, quorum; empty without the right to see it
 	SyncNames       string // synchronous_standby_names
+	Rows            string // fingerprint of what the stream carries
 	// Err is set when nothing could be read; the rest is then empty but At.
 	Err error
 }
@@ -100,17 +101,25 @@ SELECT pg_current_wal_flush_lsn()::text, s.confirmed_flush_lsn::text, s.restart_
        current_setting('synchronous_standby_names')
 FROM pg_replication_slots s WHERE s.slot_name = $1`
 
-// Read takes one reading for the walsender with that PID.
-func (s *Session) Read(ctx context.Context, slot string, walsender uint32) (Health, error) {
+// Watched is what the session looks after.
+type Watched struct {
+	Slot        string
+	Walsender   uint32 // PID
+	Publication PublicationSpec
+}
+
+// Read takes one reading. The fingerprint is read last: what it vouches for
+// reaches at least to WALEnd.
+func (s *Session) Read(ctx context.Context, w Watched) (Health, error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	h := Health{At: time.Now()}
 	var end, confirmed, restart *string
 	var status *string
-	err := s.conn.QueryRow(ctx, healthQuery, slot, int32(walsender)).Scan(&end, &confirmed, &restart,
+	err := s.conn.QueryRow(ctx, healthQuery, w.Slot, int32(w.Walsender)).Scan(&end, &confirmed, &restart,
 		&status, &h.SafeWALSize, &h.WalsenderActive, &h.SyncState, &h.SyncNames)
 	if err != nil {
-		return Health{At: h.At}, fmt.Errorf("read the health of slot %q: %w", slot, classify(err))
+		return Health{At: h.At}, fmt.Errorf("read the health of slot %q: %w", w.Slot, classify(err))
 	}
 	for _, p := range []struct {
 		text *string
@@ -120,11 +129,14 @@ func (s *Session) Read(ctx context.Context, slot string, walsender uint32) (Heal
 			continue // a lost slot has no positions any more
 		}
 		if *p.lsn, err = pglogrepl.ParseLSN(*p.text); err != nil {
-			return Health{At: h.At}, fmt.Errorf("read the health of slot %q: %w", slot, err)
+			return Health{At: h.At}, fmt.Errorf("read the health of slot %q: %w", w.Slot, err)
 		}
 	}
 	if status != nil {
 		h.WALStatus = *status
+	}
+	if h.Rows, err = RowsFingerprint(ctx, s.conn, w.Publication); err != nil {
+		return Health{At: h.At}, err
 	}
 	return h, nil
 }
@@ -134,9 +146,9 @@ func (s *Session) Read(ctx context.Context, slot string, walsender uint32) (Heal
 // shutdown is heard at once. A session that breaks for another reason is opened
 // again; meanwhile the readings carry the error. The returned error wraps
 // ErrServerStopping, or is the context's.
-func (s *Session) Watch(ctx context.Context, slot string, walsender uint32, report func(Health)) error {
+func (s *Session) Watch(ctx context.Context, w Watched, report func(Health)) error {
 	for {
-		h, err := s.Read(ctx, slot, walsender)
+		h, err := s.Read(ctx, w)
 		h.Err = err
 		if ctx.Err() != nil {
 			return ctx.Err()

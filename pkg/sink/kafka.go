@@ -42,6 +42,10 @@ func Open(cfg Config) (*Kafka, error) {
 // time-out (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 const brokerAbortInterval = 10 * time.Second
 
+// Trouble is why the last connection to a broker failed; empty when a request has
+// been answered since.
+func (k *Kafka) Trouble() string { return k.conns.last() }
+
 // Close ends the connections. Claims are closed by their owner.
 func (k *Kafka) Close() { k.client.Close() }
 
