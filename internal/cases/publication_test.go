@@ -33,15 +33,15 @@ func (r *rig) publicationName() string {
 func TestC26PublicationChangedWhileRunning(t *testing.T) {
 	const rows = `(id, aggregate_id, payload, headers)`
 	for name, change := range map[string]string{
-		"dropped and made anew": `DROP PUBLICATION PUB; CREATE PUBLICATION PUB FOR TABLE bank_outbox ` + rows + ` WITH (publish = 'insert', publish_via_partition_root)`,
-		"table out and in":      `ALTER PUBLICATION PUB DROP TABLE bank_outbox; ALTER PUBLICATION PUB ADD TABLE bank_outbox ` + rows,
-		"inserts off and on":    `ALTER PUBLICATION PUB SET (publish = ''); ALTER PUBLICATION PUB SET (publish = 'insert')`,
+		"dropped and made anew": `DROP PUBLICATION {pub}; CREATE PUBLICATION {pub} FOR TABLE bank_outbox ` + rows + ` WITH (publish = 'insert', publish_via_partition_root)`,
+		"table out and in":      `ALTER PUBLICATION {pub} DROP TABLE bank_outbox; ALTER PUBLICATION {pub} ADD TABLE bank_outbox ` + rows,
+		"inserts off and on":    `ALTER PUBLICATION {pub} SET (publish = ''); ALTER PUBLICATION {pub} SET (publish = 'insert')`,
 		"another table by name": `ALTER TABLE bank_outbox RENAME TO old; CREATE TABLE bank_outbox (LIKE old INCLUDING ALL)`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := sharedRig(t)
 			s := r.warm()
-			r.exec(strings.ReplaceAll(change, "PUB", r.publicationName()))
+			r.exec(strings.ReplaceAll(change, "{pub}", r.publicationName()))
 			if code := r.ends(s, 20*time.Second); code != 4 {
 				t.Errorf("exit code %d, want 4\n%s", code, s.Log())
 			}
