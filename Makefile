@@ -19,6 +19,8 @@ TEST_TIMEOUT := 25m
 FUZZTIME     ?= 20s
 KILLS        ?= 30
 DELIVERY     ?= at-least-once
+FAULTS       ?= 200
+SEED         ?= 0
 # 25 MB
 MAX_BINARY   := 25000000
 
@@ -100,6 +102,10 @@ cases: ## the field cases with their time-outs in full
 crash: build ## kill -9 under load and broker restarts; KILLS=30 DELIVERY=at-least-once
 	@$(GO) run ./bench/crash -kills $(KILLS) -delivery $(DELIVERY)
 
+.PHONY: chaos
+chaos: build ## exactly-once under every fault; FAULTS=200 SEED=0 (0: a new one)
+	@$(GO) run ./bench/chaos -faults $(FAULTS) -seed $(SEED)
+
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZTIME=20s
 	@grep -rlE --include='*_test.go' '^func Fuzz' . | while read -r file; do \
@@ -121,7 +127,7 @@ bench-quick: build ## drain 1 M rows against pg_recvlogical on the same WAL, one
 
 .PHONY: ci
 ci: ## what CI runs
-	@for target in lint vet-cross binary race demo-quick crash-quick; do \
+	@for target in lint vet-cross binary race demo-quick crash-quick chaos-quick; do \
 	  echo "== make $$target" >&2; $(MAKE) $$target || exit 1; \
 	done
 
@@ -139,6 +145,10 @@ demo-quick: ## a short make demo
 crash-quick: ## a short make crash
 	@$(MAKE) crash KILLS=4 DELIVERY=at-least-once
 	@$(MAKE) crash KILLS=4 DELIVERY=exactly-once
+
+.PHONY: chaos-quick
+chaos-quick: build ## a short make chaos
+	@$(GO) run ./bench/chaos -faults 12 -longest 2s -big-every 4s
 
 # Built aside and moved, so that a build that was cut short is not taken for a tool.
 $(LINT):

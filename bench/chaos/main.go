@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/walstream/walstream/internal/testenv"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := program(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// program is the command: it owns the servers, prints the report, and returns
+// what is wrong with it.
+func program(ctx context.Context) error {
+	o := options{}
+	flag.IntVar(&o.faults, "faults", 200, "how many")
+	flag.Uint64Var(&o.seed, "seed", 0, "of the schedule and the rows; 0: a new one")
+	flag.IntVar(&o.rate, "rate", 600, "rows per second, but for the large transactions")
+	flag.IntVar(&o.bigRows, "big-rows", 50_000, "of a large transaction")
+	flag.DurationVar(&o.bigEvery, "big-every", 10*time.Second, "pause between large transactions, about")
+	flag.DurationVar(&o.longest, "longest", 12*time.Second, "cut or blackhole")
+	flag.IntVar(&o.txnVersion, "transaction-version", 0, "of the broker's protocol; 1 is that before KIP-890, 0 the broker's own")
+	flag.StringVar(&o.only, "only", "", "pattern of the names of faults to choose from, e.g. 'kill-at-*'")
+	flag.StringVar(&o.binary, "binary", "bin/walstream", "the walstream to break")
+	flag.StringVar(&o.log, "log", "", "file for walstream's log; default: a temporary one")
+	flag.Parse()
+	if o.seed == 0 {
+		o.seed = rand.Uint64()
+	}
+	started := time.Now()
+	o.say = func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, "%7.1fs "+format+"\n", append([]any{time.Since(started).Seconds()}, args...)...)
+	}
+	if o.log == "" {
+		file, err := os.CreateTemp("", "walstream-chaos-*.log")
+		if err != nil {
+			return err
+		}
+		_ = file.Close()
+		o.log = file.Name()
+	}
+	o.say("seed %d", o.seed)
+	pg, err := testenv.StartPostgres(ctx, postgresOptions)
+	if err != nil {
+		return err
+	}
+	defer pg.Close()
+	kafka, err := testenv.StartKafka(ctx, kafkaOptions)
+	if err != nil {
+		return err
+	}
+	defer kafka.Close()
+	report, err := run(ctx, o, pg, kafka)
+	if report != nil {
+		line, _ := json.Marshal(report) // numbers only
+		fmt.Println(string(line))
+	}
+	return err
+}
