@@ -40,7 +40,12 @@ func BenchmarkArena(b *testing.B) {
 // BenchmarkIdempotent is the whole way of a row of 1 KB into the broker and
 // back: three partitions, transactions of a hundred rows. Its CPU is this
 // process's, so it means something only against a real broker.
-func BenchmarkIdempotent(b *testing.B) {
+func BenchmarkIdempotent(b *testing.B) { benchmarkSink(b, start) }
+
+// BenchmarkTransactional is the same in exactly-once.
+func BenchmarkTransactional(b *testing.B) { benchmarkSink(b, startExactly) }
+
+func benchmarkSink(b *testing.B, start starter) {
 	for _, perTransaction := range []int{100, 1} {
 		b.Run(fmt.Sprint(perTransaction, "-per-transaction"), func(b *testing.B) {
 			k := testenv.SharedKafka(b)
@@ -55,15 +60,12 @@ func BenchmarkIdempotent(b *testing.B) {
 			began := time.Now()
 			b.ResetTimer()
 			for n := 0; n < b.N; n += perTransaction {
-				r.lsn += 16
-				r.ledger.Begin(began)
+				r.begin()
 				for m := range perTransaction {
 					e.Key[0], e.Key[1] = byte(n+m), byte((n+m)>>8)
-					r.sink.Submit(e, r.ledger.Track(e.Size()))
+					r.row(e)
 				}
-				edge := edgeAt(r.lsn)
-				r.ledger.End(edge)
-				r.sink.End(edge)
+				r.end()
 				for r.ledger.Full() {
 					<-r.sink.Ready()
 					r.drain()
@@ -76,6 +78,9 @@ func BenchmarkIdempotent(b *testing.B) {
 			}
 			r.untilConfirmed()
 			b.StopTimer()
+			if s, ok := r.sink.(*Transactional); ok {
+				b.ReportMetric(float64(s.Stats().Commits), "commits")
+			}
 			b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "rows/s")
 			b.ReportMetric((cpuTime()-cpu).Seconds()*1e6/float64(b.N), "cpu-s/million")
 			b.ReportMetric(0, "ns/op")

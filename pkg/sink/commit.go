@@ -84,26 +84,22 @@ func (t *Transactional) commitAll() {
 // awaitWork returns what to do next, at its time: after idleness at once, under
 // load in the rhythm of the commit interval, idle positions now and then.
 func (t *Transactional) awaitWork() work {
-	for {
-		what := t.backlog.next(t.open)
+	for !t.stopping() {
 		var pause time.Duration
-		switch what {
+		switch what := t.backlog.next(t.open); what {
 		case workRows:
-			if t.loaded {
-				pause = t.options.CommitInterval - time.Since(t.beganAt)
+			if t.loaded && sleep(t.records, t.options.CommitInterval-time.Since(t.beganAt)) != nil {
+				return workOver
 			}
+			return what
 		case workIdle:
-			pause = checkpointPause - time.Since(t.endedAt)
+			if pause = checkpointPause - time.Since(t.endedAt); pause <= 0 {
+				return what
+			}
 		case workOver:
 			return what
 		case workNone:
 			pause = time.Hour
-		}
-		if t.stopping() {
-			return workOver
-		}
-		if pause <= 0 {
-			return what
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -113,6 +109,7 @@ func (t *Transactional) awaitWork() work {
 		}
 		timer.Stop()
 	}
+	return workOver
 }
 
 func (t *Transactional) stopping() bool { return t.records.Err() != nil }

@@ -336,3 +336,8 @@ func mustContain(t testing.TB, err error, parts ...string) {
 		}
 	}
 }
+
+// newLedgerAt starts where a checkpoint ends.
+func newLedgerAt(edge checkpoint.Edge, cfg Config) *checkpoint.Ledger {
+	return checkpoint.NewLedger(edge, edge.Covered, cfg.MaxInFlight)
+}

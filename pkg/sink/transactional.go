@@ -17,7 +17,7 @@ import (
 // TransactionalOptions of the exactly-once sink. Zero values are the defaults.
 type TransactionalOptions struct {
 	// CommitInterval is the least time between the beginnings of two Kafka
-	// transactions when more is waiting; it spares the broker.
+	// transactions when more is waiting; it spares the broker. Negative: none.
 	CommitInterval time.Duration
 	// CommitMaxBytes bounds how many PostgreSQL transactions are joined in a Kafka
 	// transaction. A larger one is not split by it.
@@ -29,13 +29,13 @@ type TransactionalOptions struct {
 }
 
 func (o TransactionalOptions) withDefaults() TransactionalOptions {
-	if o.CommitInterval <= 0 {
+	if o.CommitInterval == 0 {
 		o.CommitInterval = 5 * time.Millisecond
 	}
-	if o.CommitMaxBytes <= 0 {
+	if o.CommitMaxBytes == 0 {
 		o.CommitMaxBytes = 16 << 20
 	}
-	if o.MaxTransactionTime <= 0 {
+	if o.MaxTransactionTime == 0 {
 		o.MaxTransactionTime = 10 * time.Second
 	}
 	// The rest of the broker's time-out is for what is under way by then.
