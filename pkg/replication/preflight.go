@@ -172,6 +172,19 @@ func (f *facts) judge(spec Spec) []Finding {
 	return found
 }
 
+// publishable is the publication without the columns that the server would not
+// take into it, which judgeTable has named: the statements that mend the rest
+// must run.
+func (f *facts) publishable(p PublicationSpec) PublicationSpec {
+	p.Tables = slices.Clone(p.Tables)
+	for i := range p.Tables {
+		p.Tables[i].Columns = slices.DeleteFunc(slices.Clone(p.Tables[i].Columns), func(name string) bool {
+			return !slices.ContainsFunc(f.tables[i].Columns, func(c TableColumn) bool { return c.Name == name && c.publishable(f.version) })
+		})
+	}
+	return p
+}
+
 func ok(name, detail string) Finding {
 	return Finding{Name: name, Status: StatusOK, Detail: detail}
 }

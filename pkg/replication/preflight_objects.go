@@ -88,6 +88,7 @@ func (f *facts) judgePublication(spec Spec) []Finding {
 	}
 	var found []Finding
 	alter := "ALTER PUBLICATION " + quoteIdentifier(want.Name) + " "
+	mend := f.publishable(want)
 	if !p.Insert {
 		found = append(found, fail(name, "it does not publish inserts", alter+"SET (publish = 'insert');"))
 	} else if p.Update || p.Delete || p.Truncate {
@@ -96,14 +97,14 @@ func (f *facts) judgePublication(spec Spec) []Finding {
 	}
 	if p.AllTables {
 		found = append(found, warn(name, "it is for all tables: every change of the database is decoded and sent, and dropped by walstream",
-			"DROP PUBLICATION "+quoteIdentifier(want.Name)+"; "+want.SQL()+"; -- while walstream is stopped and has read everything"))
+			"DROP PUBLICATION "+quoteIdentifier(want.Name)+"; "+mend.SQL()+"; -- while walstream is stopped and has read everything"))
 	} else if len(f.otherTables) > 0 {
 		found = append(found, warn(name, "it carries more than the outbox, which walstream drops: "+strings.Join(f.otherTables, ", "),
 			alter+"DROP TABLE ...; or DROP TABLES IN SCHEMA ...;"))
 	}
 	for i := range f.tables {
 		if f.tables[i].Exists {
-			found = append(found, f.judgePublished(name, &f.tables[i], want.Tables[i], alter)...)
+			found = append(found, f.judgePublished(name, &f.tables[i], want.Tables[i], mend.Tables[i], alter)...)
 		}
 	}
 	if Refused(found) == nil {
@@ -129,17 +130,28 @@ func (f *facts) judgeMissingPublication(name string, spec Spec) []Finding {
 	return found
 }
 
-// judgePublished: what the publication says about one table.
-func (f *facts) judgePublished(name string, t *TableInfo, need PublishedTable, alter string) (found []Finding) {
+// sql names the table in a statement about a publication; without columns it is
+// published whole.
+func (t PublishedTable) sql() string {
+	if len(t.Columns) == 0 {
+		return t.quoted()
+	}
+	return t.quoted() + " (" + quoteAll(t.Columns) + ")"
+}
+
+// judgePublished: what the publication says about one table; mend is what it
+// should, as far as the table has it.
+func (f *facts) judgePublished(name string, t *TableInfo, need, mend PublishedTable, alter string) (found []Finding) {
 	bad := func(detail, remedy string) { found = append(found, fail(name, detail, remedy)) }
 	if !t.Published {
-		bad(fmt.Sprintf("it does not carry table %s", need), alter+"ADD TABLE "+need.quoted()+" ("+quoteAll(need.Columns)+");")
+		bad(fmt.Sprintf("it does not carry table %s", need), alter+"ADD TABLE "+mend.sql()+";")
 		return found
 	}
 	replace := func(more ...string) string {
 		// In one transaction: rows written between the two would be passed over.
-		return "BEGIN; " + alter + "DROP TABLE " + need.quoted() + "; " +
-			alter + "ADD TABLE " + need.quoted() + " (" + quoteAll(append(slices.Clone(need.Columns), more...)) + "); COMMIT;"
+		with := mend
+		with.Columns = slices.Concat(mend.Columns, more)
+		return "BEGIN; " + alter + "DROP TABLE " + mend.quoted() + "; " + alter + "ADD TABLE " + with.sql() + "; COMMIT;"
 	}
 	if t.RowFilter {
 		bad(fmt.Sprintf("it leaves rows of %s out: its filter would lose events", need), replace())

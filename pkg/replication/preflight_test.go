@@ -247,6 +247,45 @@ func TestC22ForeignPublications(t *testing.T) {
 	})
 }
 
+// A remedy lists no column that the table cannot give.
+func TestRemediesListColumnsThatAreThere(t *testing.T) {
+	onEachMajor(t, func(t *testing.T, e *env) {
+		e.exec(outboxDDL + `; ALTER TABLE outbox ADD made text GENERATED ALWAYS AS ('t.' || topic) STORED`)
+		columns := []string{"id", "payload", "nocol"}
+		if e.server.Major < 18 {
+			columns = append(columns, "made")
+		}
+		spec := e.spec(columns...)
+		for _, publication := range []string{
+			`WITH (publish = 'insert')`,
+			`FOR TABLE outbox (id) WITH (publish = 'insert')`,
+			`FOR TABLE outbox (id, payload, topic) WITH (publish = 'insert')`,
+		} {
+			e.exec(`CREATE PUBLICATION p ` + publication)
+			followed := false
+			for _, f := range Preflight(t.Context(), e.conn, spec) {
+				if strings.Contains(f.Remedy, "ALTER PUBLICATION") {
+					e.exec(f.Remedy)
+					followed = true
+				}
+			}
+			if got := e.preflight(e.conn, spec); !followed || slices.ContainsFunc(got, func(line string) bool {
+				return strings.HasPrefix(line, "warn") || strings.Contains(line, "carry table")
+			}) {
+				t.Errorf("%s: followed %v, and still\n%s", publication, followed, strings.Join(got, "\n"))
+			}
+			e.exec(`DROP PUBLICATION p`)
+		}
+		// Who makes the publication instead of us is told no other columns either.
+		conn := e.connect(e.role("REPLICATION"))
+		for _, f := range Preflight(t.Context(), conn, spec) {
+			if strings.Contains(f.Remedy, "CREATE PUBLICATION") && strings.Contains(f.Remedy, "nocol") {
+				t.Errorf("remedy %s", f.Remedy)
+			}
+		}
+	})
+}
+
 func TestC26GeneratedColumn(t *testing.T) {
 	onEachMajor(t, func(t *testing.T, e *env) {
 		e.exec(`CREATE TABLE outbox (id bigserial, kind text, topic text GENERATED ALWAYS AS ('t.' || kind) STORED)`)

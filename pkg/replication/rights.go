@@ -43,6 +43,7 @@ func (f *facts) missingPublicationRights(spec PublicationSpec) (missing []RightE
 	if f.rights.Superuser {
 		return nil
 	}
+	spec = f.publishable(spec)
 	for i := range f.tables {
 		if t := &f.tables[i]; t.Exists && !t.OwnedByUs {
 			// To own a table is far more than to publish it: the owner had better

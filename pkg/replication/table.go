@@ -54,17 +54,22 @@ type TableColumn struct {
 	Listed    bool   // in the publication's column list
 }
 
+// publishable: a publication may list the column. Generated ones need PostgreSQL
+// 18, and are stored.
+func (c TableColumn) publishable(version int) bool {
+	return c.Generated == "" || c.Generated != "v" && version >= 180000
+}
+
 // Carries reports whether the stream carries a column: the one that the
-// publication makes, or, when there is none yet, the one walstream would make.
-// Generated columns need PostgreSQL 18 and a publication that asks for them.
+// publication makes, or, when it does not carry the table (yet), the one
+// walstream would make; what is not mapped then would be left out of the remedy,
+// too. Generated columns need a publication that asks for them.
 func (t *TableInfo) Carries(c TableColumn, p PublicationInfo, version int) bool {
 	switch {
-	case c.Generated == "v" || c.Generated != "" && version < 180000:
+	case !c.publishable(version):
 		return false
-	case !p.Exists:
+	case !p.Exists || !t.Published:
 		return true
-	case !t.Published:
-		return false
 	case t.ColumnList:
 		return c.Listed
 	}
