@@ -140,6 +140,7 @@ func (f *front) learn() {
 func (f *front) refuse(r *row, err error) {
 	f.refused = r
 	f.lookout.explain(failure{row: r, err: err})
+	f.box.Signal() // with nothing under way, nothing else would: Drain sees that all has come to its end
 }
 
 // failed takes a record that the client gives back, inside its promise. The first

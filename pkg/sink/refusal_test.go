@@ -90,6 +90,28 @@ func refusedBeforeSending(t *testing.T, start starter, brokers []string) {
 	}
 }
 
+// With nothing under way, a refusal does not wait for the time that what is
+// under way would have.
+func TestRefusedWithNothingUnderWay(t *testing.T) {
+	everySink(t, func(t *testing.T, start starter) {
+		_, brokers := testenv.NewKfake(t)
+		r := start(t, testConfig(t, brokers))
+		began := time.Now()
+		r.transaction(event("orders of ünal", "k", "bad", 1))
+		for r.err == nil { // as the loop does: nothing is drained without a signal
+			select {
+			case <-r.sink.Ready():
+				r.drain()
+			case <-time.After(10 * time.Second):
+				t.Fatal("no signal")
+			}
+		}
+		if took := time.Since(began); !as[*DeliveryError](r.err) || took > settleTime/2 {
+			t.Errorf("reported after %s: %v", took, r.err)
+		}
+	})
+}
+
 // The sizes computed here are the broker's own, to the byte.
 func TestSizeLimitIsExact(t *testing.T) {
 	t.Parallel()
