@@ -130,12 +130,14 @@ func (t *Transactional) transact(lane *lane, edge checkpoint.Edge) error {
 	if err := t.finish(lane, edge); err != nil {
 		return err
 	}
-	t.endedAt, t.torn = time.Now(), edge.Ordinal != 0
+	t.endedAt = time.Now()
 	t.commits[lane.n].Add(1)
-	if isIdle {
+	if isIdle { // its ordinal, if any, is of a transaction split before the start
 		t.idle.Add(1)
+	} else {
+		t.torn = edge.Ordinal != 0
 	}
-	if t.torn && !isIdle {
+	if t.torn {
 		t.splits.Add(1)
 		t.claim.k.log.Warn().Stringer("commit_lsn", edge.CommitLSN).Uint32("xid", edge.XID).Uint32("rows_published", edge.Ordinal).
 			Stringer("open_for", t.endedAt.Sub(t.beganAt).Round(time.Millisecond)).

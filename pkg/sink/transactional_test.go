@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -357,7 +358,16 @@ func TestSplit(t *testing.T) {
 					lsn := r.lsn
 					r, s = startWith(t, cfg, options)
 					r.lsn = lsn - 16
-					r.ledger = checkpoint.NewLedger(got.Edge(), got.Covered, cfg.MaxInFlight)
+					r.ledger = newLedgerAt(got.Edge(), cfg)
+					for n := range 2 { // idle time before the transaction comes again
+						r.ledger.Mark(got.Covered + 1 + pglogrepl.LSN(n))
+						r.sink.Checkpoint(r.ledger.Published())
+						r.untilConfirmed()
+					}
+					want.Covered += 2
+					if now, _, err := open(t, cfg).Load(within(t, 20*time.Second)); err != nil || now.Edge() != want {
+						t.Errorf("idle time moved the checkpoint to %+v, %v", now, err)
+					}
 					r.begin()
 				}
 				r.feed(topic, next, rows)
