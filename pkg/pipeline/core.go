@@ -77,6 +77,7 @@ type Core struct {
 	received  pglogrepl.LSN   // the farthest LSN heard of
 	requested checkpoint.Edge // the edge last handed to Sink.Checkpoint
 	asked     bool            // the server wants to know where we are: checkpoint, then confirm
+	whole     bool            // the sink publishes whole transactions
 	failed    error           // a frame was not taken in: nothing behind it may be, either
 	clock     serverClock
 	counters  Counters
@@ -111,7 +112,9 @@ type CoreConfig struct {
 	Source        Source
 	Pacer         *Pacer
 	Counters      Counters // of the runs before, to count on from
-	Observe       func(commitToAck time.Duration)
+	// Whole: the sink publishes whole transactions, and may hold their rows back.
+	Whole   bool
+	Observe func(commitToAck time.Duration)
 }
 
 // NewCore starts at a decision of checkpoint.Compare.
@@ -122,19 +125,20 @@ func NewCore(c CoreConfig) *Core {
 		ledger:    checkpoint.NewLedger(c.Start, c.SlotConfirmed, c.Limits),
 		mapper:    c.Mapper, pacer: c.Pacer, sink: c.Sink, source: c.Source,
 		received: c.SlotConfirmed, requested: c.Start,
-		counters: c.Counters, observe: c.Observe,
+		counters: c.Counters, observe: c.Observe, whole: c.Whole,
 	}
 }
 
 // Full reports that no further frame may be taken until Kafka answers.
 func (c *Core) Full() bool { return c.ledger.Full() }
 
-// Drained reports that everything taken in is published and covered by a durable
-// checkpoint; a transaction whose end has not been read yet does not count, it
-// comes again.
+// Drained reports that every transaction taken in is published and covered by a
+// durable checkpoint. One whose end has not been read does not count, it comes
+// again: of its rows only those on their way are waited for, none where the sink
+// may hold them back until the end.
 func (c *Core) Drained() bool {
 	events, _ := c.ledger.InFlight()
-	return events == 0 && c.ledger.Covered() >= c.ledger.Published().Covered
+	return (events == 0 || c.whole) && c.ledger.Covered() >= c.ledger.Newest()
 }
 
 // OnFrame takes one CopyData payload. The caller asks Full first. The payload's

@@ -291,7 +291,7 @@ func (r *run) claim(ctx context.Context) (*Core, error) {
 	return NewCore(CoreConfig{
 		Start: decision.Start, SlotConfirmed: r.held.Confirmed, Limits: r.cfg.Limits,
 		Mapper: r.mapping, Sink: r.sink, Source: r.conn, Pacer: r.loop.pacer,
-		Counters: r.counters, Observe: r.cfg.Observe,
+		Counters: r.counters, Observe: r.cfg.Observe, Whole: r.cfg.Delivery == ExactlyOnce,
 	}), nil
 }
 

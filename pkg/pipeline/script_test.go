@@ -66,6 +66,7 @@ type script struct {
 	commitLSN pglogrepl.LSN // of the open transaction
 	timeout   time.Duration
 	described bool
+	whole     bool // the sink may hold rows back until their transaction ends
 
 	// Kafka
 	events    []submitted
@@ -130,6 +131,7 @@ func (s *script) start(d *datadriven.TestData) error {
 	s.lsn(d, "slot", &s.slot)
 	covered := s.slot
 	s.lsn(d, "covered", &covered)
+	s.whole = d.HasArg("whole")
 	d.MaybeScanArgs(s.t, "events", &s.limits.Events)
 	d.MaybeScanArgs(s.t, "bytes", &s.limits.Bytes)
 	var timeout string
@@ -146,7 +148,7 @@ func (s *script) newCore(start checkpoint.Edge) error {
 	s.requested, s.described, s.sent, s.commitLSN = start, false, s.slot, 0
 	s.core = NewCore(CoreConfig{
 		Start: start, SlotConfirmed: s.slot, Limits: s.limits, Mapper: keyValueMapper{},
-		Sink: s, Source: s, Pacer: NewPacer(5*time.Second, s.timeout, s.now),
+		Sink: s, Source: s, Pacer: NewPacer(5*time.Second, s.timeout, s.now), Whole: s.whole,
 	})
 	return nil
 }
