@@ -120,7 +120,7 @@ docker-test: ## the test servers by way of Docker
 	@WALSTREAM_TEST_FROM=docker WALSTREAM_TEST_REQUIRE_REAL=1 $(GO) test -count=1 -timeout $(TEST_TIMEOUT) ./internal/testenv/...
 
 .PHONY: bench-quick
-bench-quick: build ## drain 1 M rows against pg_recvlogical on the same WAL, one JSON line
+bench-quick: build ## drain 1 M rows against pg_recvlogical on the same WAL; DELIVERIES=both
 	@$(GO) run ./bench/quick
 
 ##################################################### CI

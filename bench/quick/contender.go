@@ -23,6 +23,7 @@ type contender interface {
 
 const (
 	nameWalstream   = "walstream, at-least-once"
+	nameExactlyOnce = "walstream, exactly-once"
 	nameRecvlogical = "pg_recvlogical, text"
 )
 
@@ -31,7 +32,11 @@ func contenders(ctx context.Context, o options, pg *testenv.Postgres) ([]contend
 	if err != nil {
 		return nil, err
 	}
-	return []contender{walstream{binary: o.binary}, recvlogical}, nil
+	all := []contender{walstream{binary: o.binary, delivery: "at-least-once"}, recvlogical}
+	if o.both {
+		all = append(all, walstream{binary: o.binary, delivery: "exactly-once"})
+	}
+	return all, nil
 }
 
 // sample is one drain.

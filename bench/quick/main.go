@@ -26,6 +26,7 @@ func main() {
 // options of a run.
 type options struct {
 	rows, rounds int
+	both         bool // deliveries
 	binary       string
 	recvlogical  string
 	log          string // directory; empty: walstream's logs are not kept
@@ -44,6 +45,7 @@ func program(ctx context.Context) error {
 	}
 	flag.IntVar(&o.rows, "rows", rows, "rows to drain; also by ROWS")
 	flag.IntVar(&o.rounds, "rounds", 3, "drains of each contender")
+	flag.BoolVar(&o.both, "both", os.Getenv("DELIVERIES") == "both", "exactly-once delivery too; also by DELIVERIES=both")
 	flag.StringVar(&o.binary, "binary", "bin/walstream", "the walstream to measure")
 	flag.StringVar(&o.recvlogical, "pg-recvlogical", "", "the program; default: found on this machine, else fetched")
 	flag.StringVar(&o.log, "log", "", "directory for walstream's logs")

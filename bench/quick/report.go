@@ -23,6 +23,8 @@ type line struct {
 	CPU     float64 `json:"cpu_s_per_million"`       // of walstream, median
 	PeakRSS float64 `json:"peak_rss_mb"`             // of walstream, the highest
 	Rounds  int     `json:"rounds"`
+	// Of exactly-once over at-least-once, when both ran: median of the rounds'.
+	ExactlyOnce float64 `json:"eo_vs_alo,omitempty"`
 }
 
 // report is what a run found, and where: the raw results.
@@ -96,15 +98,24 @@ func (r *report) of(contender string, figure func(sample) float64) []float64 {
 
 // conclude fills the line.
 func (r *report) conclude() {
-	ours, theirs := r.of(nameWalstream, sample.rate), r.of(nameRecvlogical, sample.rate)
-	var ratios []float64
-	for i := range ours {
-		ratios = append(ratios, ours[i]/theirs[i])
-	}
+	ours := r.of(nameWalstream, sample.rate)
 	r.Line = line{
-		Ratio: round(median(ratios), 2), CPU: round(median(r.of(nameWalstream, sample.cpu)), 2),
+		Ratio: r.ratio(nameWalstream, nameRecvlogical), CPU: round(median(r.of(nameWalstream, sample.cpu)), 2),
 		PeakRSS: round(slices.Max(r.of(nameWalstream, sample.peak)), 1), Rounds: len(ours),
 	}
+	if len(r.of(nameExactlyOnce, sample.rate)) > 0 {
+		r.Line.ExactlyOnce = r.ratio(nameExactlyOnce, nameWalstream)
+	}
+}
+
+// ratio of two contenders' rates: the median of the rounds'.
+func (r *report) ratio(a, b string) float64 {
+	over, under := r.of(a, sample.rate), r.of(b, sample.rate)
+	var ratios []float64
+	for i := range over {
+		ratios = append(ratios, over[i]/under[i])
+	}
+	return round(median(ratios), 2)
 }
 
 func (s sample) rate() float64      { return s.Rate }
@@ -116,7 +127,10 @@ func (s sample) peak() float64      { return s.PeakRSS }
 func (r *report) print(out io.Writer) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "contender\trows/s\tCPU s per million\twalsender\tpeak RSS MB")
-	for _, name := range []string{nameWalstream, nameRecvlogical} {
+	for _, name := range []string{nameWalstream, nameRecvlogical, nameExactlyOnce} {
+		if len(r.of(name, sample.rate)) == 0 {
+			continue
+		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", name, spread(r.of(name, sample.rate), 0), spread(r.of(name, sample.cpu), 2),
 			spread(r.of(name, sample.walsender), 2), spread(r.of(name, sample.peak), 0))
 	}

@@ -20,11 +20,11 @@ import (
 // drainLimit ends a drain that does not come to its end.
 const drainLimit = 5 * time.Minute
 
-// walstream in at-least-once delivery, default settings but for the compression,
+// walstream in one of its deliveries, default settings but for the compression,
 // which is named.
-type walstream struct{ binary string }
+type walstream struct{ binary, delivery string }
 
-func (walstream) name() string { return nameWalstream }
+func (c walstream) name() string { return "walstream, " + c.delivery }
 
 func (c walstream) version(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, c.binary, "version").Output()
@@ -34,14 +34,16 @@ func (c walstream) version(ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-func (walstream) slot(round int) string { return fmt.Sprintf("bench_%d_slot", round) }
+func (c walstream) slot(round int) string {
+	return fmt.Sprintf("bench_%s_%d_slot", strings.ReplaceAll(c.delivery, "-", "_"), round)
+}
 
 func (c walstream) start(w *world, round int, log io.Writer) (*service.Service, error) {
 	return service.Start(service.Options{
 		Binary: c.binary, Log: log,
 		Args: []string{
 			"--slot", c.slot(round), "--publication", publication, "--kafka-brokers", strings.Join(w.kafka.Brokers, ","),
-			"--delivery", "at-least-once", "--kafka-compression", "none", "--log-format", "json",
+			"--delivery", c.delivery, "--kafka-compression", "none", "--log-format", "json",
 		},
 		Env: []string{"WALSTREAM_POSTGRES=" + w.pg.DSN("")},
 	})
@@ -84,7 +86,7 @@ func (c walstream) drain(ctx context.Context, w *world, round int) (sample, erro
 	}
 	defer s.Kill()
 	watch.begin(s.PID())
-	err = c.arrive(ctx, w, s, base)
+	err = c.arrive(ctx, w, s, round, base)
 	took := time.Since(from)
 	seen := watch.end()
 	if err == nil {
@@ -100,11 +102,17 @@ func (c walstream) drain(ctx context.Context, w *world, round int) (sample, erro
 	return newSample(c, round, w.rows, took, cpu, seen), nil
 }
 
-// arrive waits until the high watermarks have all rows.
-func (walstream) arrive(ctx context.Context, w *world, s *service.Service, base int64) error {
+// arrive waits until readers have all rows. In exactly-once the ends count the
+// markers of the transactions too, so there it is the slot that says so, which is
+// confirmed right after the last commit.
+func (c walstream) arrive(ctx context.Context, w *world, s *service.Service, round int, base int64) error {
 	for {
 		_, total, err := w.ends(ctx)
-		if err != nil || total-base >= int64(w.rows) {
+		arrived := total-base >= int64(w.rows)
+		if arrived && c.delivery == "exactly-once" && err == nil {
+			arrived, err = w.confirmed(ctx, c.slot(round))
+		}
+		if err != nil || arrived {
 			return err
 		}
 		select {
@@ -131,6 +139,6 @@ func (c walstream) openLog(w *world, round int) (io.Writer, func(), error) {
 	if w.log == "" {
 		return nil, func() {}, nil
 	}
-	file, err := os.Create(filepath.Join(w.log, fmt.Sprintf("walstream-%d.log", round)))
+	file, err := os.Create(filepath.Join(w.log, fmt.Sprintf("walstream-%s-%d.log", c.delivery, round)))
 	return file, func() { _ = file.Close() }, err
 }
