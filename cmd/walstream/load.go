@@ -170,7 +170,7 @@ func (r *report) tidy(args []string) []string {
 			}
 			out = append([]string{arg}, out...) // its own flags have to follow it
 		case flag == nil || !strings.HasPrefix(arg, "--"):
-			r.add(name, "flag", r.unknown(strings.TrimLeft(name, "-"), "--"))
+			r.add(name, "flag", r.unknownFlag(strings.TrimLeft(name, "-")))
 			if !hasValue && next != "" && !strings.HasPrefix(next, "-") && !r.isCommand(next) {
 				i++ // its value, it seems
 			}

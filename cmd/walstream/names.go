@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -26,6 +27,9 @@ func (r *report) unknown(name, prefix string) string {
 	if answer := elsewhere[name]; answer != "" {
 		return "is no setting; " + answer
 	}
+	if own, ok := r.own[name]; ok {
+		return "is no setting; it is a flag of: walstream " + own.command
+	}
 	var valid []string
 	for _, f := range r.settings {
 		valid = append(valid, f.Name)
@@ -37,6 +41,14 @@ func (r *report) unknown(name, prefix string) string {
 		return "is no setting; nearest: " + prefix + near
 	}
 	return "is no setting; walstream config --help shows all"
+}
+
+// unknownFlag is unknown for flags, which commands may have of their own.
+func (r *report) unknownFlag(name string) string {
+	if near := nearest(name, slices.Sorted(maps.Keys(r.own))); near != "" && distance(name, near) <= 2 {
+		return "is no setting; nearest: --" + near
+	}
+	return r.unknown(name, "--")
 }
 
 // nearest returns the valid name that was most likely meant: the one that takes

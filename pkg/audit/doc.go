@@ -54,11 +54,11 @@
 //
 // Memory: Config.Memory bounds the whole, whatever the size of table and topics.
 // Half of it is the four sorters' (sorter.go: an external merge sort), the rest is
-// for the clients' buffers and for garbage. A row and its record are 88 bytes each,
-// plus 92 for what is derived from them, which go to unnamed temporary files when
-// they do not fit: about 270 bytes of disk for a row, and as much again for a moment
-// when more runs are to be merged than there is memory to read them through (beyond
-// some 10,000 million rows with the default of 256 MiB). Beside that there are one
+// for the clients' buffers and for garbage. A row and its record are 84 bytes each,
+// and what is derived from them another 100, which go to unnamed temporary files
+// when they do not fit: about 270 bytes of disk for a row, and more for the while
+// that there are more runs to be merged than memory to read them through (beyond
+// some 1,000 million rows with the default of 256 MiB). Beside that there are one
 // name for each topic, at most 10,000, and five examples of each kind of fault,
 // which are kept by ctid and offset and looked up at the end.
 //

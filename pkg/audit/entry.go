@@ -73,7 +73,7 @@ var entryCodec = codec[entry]{
 			kind: kind(half(0)), flags: half(1), place: half(2), ordinal: half(3), timeline: half(4), owner: half(5), xid: half(6),
 		}
 	},
-	compare: func(a, b *entry) int {
+	compare: func(a, b entry) int {
 		return cmp.Or(a.ident.compare(b.ident), cmp.Compare(a.kind, b.kind), cmp.Compare(a.lsn, b.lsn),
 			cmp.Compare(a.ordinal, b.ordinal), cmp.Compare(a.place, b.place), cmp.Compare(a.at, b.at))
 	},

@@ -15,7 +15,7 @@ func peakMemory(state *os.ProcessState) int64 {
 	case !ok:
 		return 0
 	case runtime.GOOS == "linux":
-		return int64(usage.Maxrss) << 10
+		return int64(usage.Maxrss) << 10 //nolint:unconvert // its type differs between systems
 	}
-	return int64(usage.Maxrss)
+	return int64(usage.Maxrss) //nolint:unconvert // its type differs between systems
 }

@@ -32,9 +32,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Tables of the tests: ours, one that has an event id only and no order by
-// number (the field cases'), and one without any event id (preset bank).
-var tables3 = map[string]struct {
+// kinds of tables: ours; one that has an event id only and no order by number (the
+// field cases'); one without any event id (preset bank); one in partitions.
+var kinds = map[string]struct {
 	schema, insert string
 	mapping        outbox.MappingConfig
 	args           []string
@@ -67,6 +67,15 @@ var tables3 = map[string]struct {
 		mapping: outbox.MappingConfig{Schema: "public", Table: "plain", Preset: "bank"},
 		args:    []string{"--table=public.plain", "--preset=bank"},
 	},
+	"partitioned": {
+		schema: `CREATE TABLE parts (id bigserial, aggregate_id text, topic text, payload text, event_id uuid DEFAULT gen_random_uuid(), at timestamp DEFAULT now())
+			PARTITION BY RANGE (id);
+			CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (20);
+			CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (20) TO (maxvalue)`,
+		insert:  `INSERT INTO parts (aggregate_id, topic, payload) SELECT 'acc-' || i % 7, $2, 'payload ' || i FROM generate_series(1, $1::int) i`,
+		mapping: outbox.MappingConfig{Schema: "public", Table: "parts", TimestampColumn: "at"},
+		args:    []string{"--table=public.parts", "--timestamp-column=at"},
+	},
 }
 
 // rig is a database with a table, a topic, and the real walstream between them.
@@ -83,14 +92,17 @@ type rig struct {
 	slot     string
 }
 
-func newRig(t *testing.T, kind string) *rig {
+func newRig(t *testing.T, kind string) *rig { t.Helper(); return newRigOn(t, kind, 0) }
+
+// newRigOn a major of PostgreSQL; 0: the newest that can be had.
+func newRigOn(t *testing.T, kind string, major int) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	kafka := testenv.SharedKafka(t)
 	name := fmt.Sprintf("audit_%d", time.Now().UnixNano()%1e12)
 	r := &rig{
-		t: t, ctx: ctx, kind: kind, dsn: testenv.SharedPostgres(t, 0).CreateDatabase(t), brokers: kafka.Brokers,
+		t: t, ctx: ctx, kind: kind, dsn: testenv.SharedPostgres(t, major).CreateDatabase(t), brokers: kafka.Brokers,
 		topic: name, pipeline: name, slot: name + "_slot",
 	}
 	var err error
@@ -101,7 +113,7 @@ func newRig(t *testing.T, kind string) *rig {
 	r.check(err)
 	t.Cleanup(r.client.Close)
 	r.createTopic(r.topic)
-	r.exec(tables3[kind].schema)
+	r.exec(kinds[kind].schema)
 	return r
 }
 
@@ -125,12 +137,12 @@ func (r *rig) createTopic(name string) {
 }
 
 // put commits n rows in one transaction.
-func (r *rig) put(n int) { r.t.Helper(); r.exec(tables3[r.kind].insert, n, r.topic) }
+func (r *rig) put(n int) { r.t.Helper(); r.exec(kinds[r.kind].insert, n, r.topic) }
 
 func (r *rig) count() int64 {
 	r.t.Helper()
 	var n int64
-	m := tables3[r.kind].mapping
+	m := kinds[r.kind].mapping
 	r.check(r.db.QueryRow(r.ctx, "SELECT count(*) FROM "+m.Table).Scan(&n))
 	return n
 }
@@ -165,7 +177,7 @@ func (r *rig) args() []string {
 	args := append([]string{
 		"--slot=" + r.slot, "--pipeline=" + r.pipeline, "--postgres=" + r.dsn, "--kafka-brokers=" + strings.Join(r.brokers, ","),
 		"--status-interval=500ms", // an idle checkpoint moves as often
-	}, tables3[r.kind].args...)
+	}, kinds[r.kind].args...)
 	if r.kind == "bank_outbox" {
 		args = append(args, "--topic="+r.topic)
 	}
@@ -184,7 +196,7 @@ func (r *rig) published() {
 
 // config of an audit of the rig.
 func (r *rig) config() Config {
-	m := tables3[r.kind].mapping
+	m := kinds[r.kind].mapping
 	m.Pipeline = r.pipeline
 	if r.kind == "bank_outbox" {
 		m.Topic = r.topic

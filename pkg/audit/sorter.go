@@ -15,7 +15,7 @@ type codec[T any] struct {
 	size    int
 	put     func([]byte, *T)
 	get     func([]byte, *T)
-	compare func(a, b *T) int
+	compare func(a, b T) int
 }
 
 // sorter orders any number of values in bounded memory: it sorts what its budget
@@ -73,7 +73,7 @@ func (s *sorter[T]) add(v T) error {
 }
 
 func (s *sorter[T]) sort() {
-	slices.SortFunc(s.buf, func(a, b T) int { return s.compare(&a, &b) })
+	slices.SortFunc(s.buf, s.compare)
 }
 
 // flush writes what is held as a run.
@@ -194,11 +194,11 @@ type head[T any] struct {
 // merger is a heap.Interface over the heads.
 type merger[T any] struct {
 	heads   []*head[T]
-	compare func(a, b *T) int
+	compare func(a, b T) int
 }
 
 func (m *merger[T]) Len() int           { return len(m.heads) }
-func (m *merger[T]) Less(i, j int) bool { return m.compare(&m.heads[i].value, &m.heads[j].value) < 0 }
+func (m *merger[T]) Less(i, j int) bool { return m.compare(m.heads[i].value, m.heads[j].value) < 0 }
 func (m *merger[T]) Swap(i, j int)      { m.heads[i], m.heads[j] = m.heads[j], m.heads[i] }
 func (m *merger[T]) Push(h any)         { m.heads = append(m.heads, h.(*head[T])) }
 func (m *merger[T]) Pop() any {

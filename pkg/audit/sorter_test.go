@@ -14,12 +14,10 @@ import (
 
 func numberCodec() codec[uint64] {
 	return codec[uint64]{
-		size: 8,
-		put:  func(b []byte, v *uint64) { binary.LittleEndian.PutUint64(b, *v) },
-		get:  func(b []byte, v *uint64) { *v = binary.LittleEndian.Uint64(b) },
-		compare: func(a, b *uint64) int {
-			return cmp.Compare(*a, *b)
-		},
+		size:    8,
+		put:     func(b []byte, v *uint64) { binary.LittleEndian.PutUint64(b, *v) },
+		get:     func(b []byte, v *uint64) { *v = binary.LittleEndian.Uint64(b) },
+		compare: cmp.Compare[uint64],
 	}
 }
 

@@ -37,7 +37,7 @@ var appearanceCodec = codec[appearance]{
 			place: binary.LittleEndian.Uint32(b[24:]), timeline: binary.LittleEndian.Uint32(b[28:]), ordinal: binary.LittleEndian.Uint32(b[32:]),
 		}
 	},
-	compare: func(a, b *appearance) int {
+	compare: func(a, b appearance) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.place, b.place), cmp.Compare(a.at, b.at))
 	},
 }
@@ -69,7 +69,7 @@ var memberCodec = codec[member]{
 		half := func(i int) uint32 { return binary.LittleEndian.Uint32(b[40+4*i:]) }
 		*m = member{lsn: word(0), at: int64(word(1)), tid: word(2), ident: ident{word(3), word(4)}, xid: half(0), owner: half(1), topic: half(2)}
 	},
-	compare: func(a, b *member) int {
+	compare: func(a, b member) int {
 		return cmp.Or(cmp.Compare(a.xid, b.xid), cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.at, b.at))
 	},
 }
@@ -90,5 +90,5 @@ var ordinalCodec = codec[ordinal]{
 	get: func(b []byte, o *ordinal) {
 		*o = ordinal{lsn: binary.LittleEndian.Uint64(b), n: binary.LittleEndian.Uint32(b[8:])}
 	},
-	compare: func(a, b *ordinal) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.n, b.n)) },
+	compare: func(a, b ordinal) int { return cmp.Or(cmp.Compare(a.lsn, b.lsn), cmp.Compare(a.n, b.n)) },
 }

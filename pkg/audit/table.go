@@ -69,8 +69,10 @@ func openTables(ctx context.Context, cfg *Config, conn *pgx.Conn) (*tables, erro
 			continue // Resolve says so
 		}
 		if info.RowFilter {
-			return nil, &SetupError{fmt.Sprintf("publication %s leaves rows of %s.%s out by a filter", cfg.Publication, need.Schema, need.Name),
-				"an audit would take them for missing: take the filter away"}
+			return nil, &SetupError{
+				fmt.Sprintf("publication %s leaves rows of %s.%s out by a filter", cfg.Publication, need.Schema, need.Name),
+				"an audit would take them for missing: take the filter away",
+			}
 		}
 		layouts = append(layouts, info.Layout(publication, version))
 		infos[need.Schema+"."+need.Name] = info

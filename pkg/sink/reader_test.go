@@ -157,8 +157,10 @@ func TestStretchesOfSeveralTopics(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []Stretch{
-			{Topic: first, Partition: 0, End: 3, Visible: 3}, {Topic: first, Partition: 1, End: 3, Visible: 3},
-			{Topic: first, Partition: 2}, {Topic: second},
+			{Topic: first, Partition: 0, End: 3, Visible: 3},
+			{Topic: first, Partition: 1, End: 3, Visible: 3},
+			{Topic: first, Partition: 2},
+			{Topic: second},
 		}
 		if !slices.Equal(found, want) {
 			t.Errorf("got %+v, want %+v", found, want)
