@@ -44,7 +44,8 @@ type options struct {
 	bigEvery    time.Duration
 	longest     time.Duration // of a cut or a blackhole
 	txnVersion  int           // of the broker's transactions; 0: its own
-	only        string        // names of faults to choose from; empty: all
+	delivery    string
+	only        string // names of faults to choose from; empty: all
 	binary, log string
 	say         func(format string, args ...any)
 }
@@ -200,7 +201,7 @@ func (c *campaign) start() (*instance, error) {
 	u.Host = c.toPG.Addr
 	c.started++
 	i := &instance{n: c.started, startedAt: time.Now()}
-	args := []string{"--slot", slot, "--pipeline", pipeline, "--kafka-brokers", c.toKafka.Addr, "--delivery", "exactly-once", "--log-format", "json"}
+	args := []string{"--slot", slot, "--pipeline", pipeline, "--kafka-brokers", c.toKafka.Addr, "--delivery", c.delivery, "--log-format", "json"}
 	if c.rng.IntN(3) == 0 {
 		args = append(args, "--max-transaction-time", "100ms")
 	}

@@ -25,7 +25,7 @@ func TestChaos(t *testing.T) {
 	}
 	started := time.Now()
 	report, err := run(t.Context(), options{
-		faults: 12, seed: rand.Uint64(), rate: 600, bigRows: 5000, bigEvery: 3 * time.Second, longest: 2 * time.Second,
+		faults: 12, seed: rand.Uint64(), rate: 600, bigRows: 5000, bigEvery: 3 * time.Second, longest: 2 * time.Second, delivery: "exactly-once",
 		binary: binary, log: filepath.Join(dir, "walstream.log"),
 		say: func(format string, args ...any) {
 			t.Logf("%6.1fs %s", time.Since(started).Seconds(), fmt.Sprintf(format, args...))

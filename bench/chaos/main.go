@@ -35,6 +35,7 @@ func program(ctx context.Context) error {
 	flag.DurationVar(&o.bigEvery, "big-every", 10*time.Second, "pause between large transactions, about")
 	flag.DurationVar(&o.longest, "longest", 12*time.Second, "cut or blackhole")
 	flag.IntVar(&o.txnVersion, "transaction-version", 0, "of the broker's protocol; 1 is that before KIP-890, 0 the broker's own")
+	flag.StringVar(&o.delivery, "delivery", "exactly-once", "at-least-once shows what is found without")
 	flag.StringVar(&o.only, "only", "", "pattern of the names of faults to choose from, e.g. 'kill-at-*'")
 	flag.StringVar(&o.binary, "binary", "bin/walstream", "the walstream to break")
 	flag.StringVar(&o.log, "log", "", "file for walstream's log; default: a temporary one")
