@@ -232,3 +232,29 @@ func TestRedact(t *testing.T) {
 		t.Errorf("Redact changed %q", got)
 	}
 }
+
+// A short password, or one that is an ordinary word, is hidden where it stands
+// for itself, and does not garble what it is a piece of.
+func TestRedactShortSecrets(t *testing.T) {
+	cleanPG(t)
+	for _, c := range []struct{ secret, text, want string }{
+		{"p", `{"pipeline":"p.slot","port":5432}`, `{"pipeline":"***.slot","port":5432}`},
+		{"p", "password=p user=up", "password=*** user=up"},
+		{"p", "postgres://u:p@h/d p", "postgres://u:***@h/d ***"},
+		{"p", `{"error":"two lines:\n\tp\np"}`, `{"error":"two lines:\n\t***\n***"}`}, // \n is no letter
+		{"p", `u%3Ap%40h \u003cp\u003e`, `u%3A***%40h \u003c***\u003e`},
+		{"p", "p", "***"},
+		{"p", "pp p_ _p 1p p1 \u00e9p p\u00e9", "pp p_ _p 1p p1 \u00e9p p\u00e9"},
+		{"pp", "ppp pp", "ppp ***"},
+		{"secret1", "secret12 secret1", "secret12 ***"},
+		{"a b", "password=a%20b or a+b or xa b", "password=*** or *** or xa b"},
+		{"topic", `{"topics":1,"text":"no topic"}`, `{"topics":1,"text":"no ***"}`},
+		{"level", `{"level":"info","level":"level"}`, `{"level":"info","level":"***"}`}, // the keys are ours
+		{"secrets8", "xsecrets8x", "x***x"},                                             // long enough to be no chance
+	} {
+		conf := mustLoad(t, []string{"--slot=s", "--kafka-sasl-mechanism=plain", "--kafka-sasl-user=u", "--kafka-sasl-password=" + c.secret}, nil)
+		if got := conf.Redact(c.text); got != c.want {
+			t.Errorf("%q in %s: got %s, want %s", c.secret, c.text, got, c.want)
+		}
+	}
+}

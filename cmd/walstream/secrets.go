@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -32,15 +34,67 @@ func mask(kind, text string) string {
 // any spelling that a URL or DSN gives them. It is the last line of defence for
 // errors of libraries: a secret that is also an ordinary word of the
 // configuration (user, database, host) is left alone, since hiding it would
-// both garble the message and give it away.
+// both garble the message and give it away. A short one is hidden where it stands
+// for itself only: a piece of a word tells nobody anything, and hiding it would
+// break the words, and the keys of JSON, that hold it.
 func (c *Config) Redact(text string) string {
 	for _, secret := range c.secrets {
 		for _, spelling := range spellings(secret) {
-			text = strings.ReplaceAll(text, spelling, masked)
+			if len(secret) < shortSecret {
+				text = replaceTokens(text, spelling)
+			} else {
+				text = strings.ReplaceAll(text, spelling, masked)
+			}
 		}
 	}
 	return text
 }
+
+// shortSecret is the length from which a secret is not found in other words by
+// chance.
+const shortSecret = 8
+
+// replaceTokens masks token where neither a letter, a digit nor _ adjoins it.
+func replaceTokens(text, token string) string {
+	var b strings.Builder
+	for from := 0; ; {
+		at := strings.Index(text[from:], token)
+		if at < 0 {
+			b.WriteString(text[from:])
+			return b.String()
+		}
+		at += from
+		_, first := utf8.DecodeRuneInString(token)
+		if end := at + len(token); endsWord(text[:at]) || startsWord(text[end:]) || isKey(text[:at], text[end:]) {
+			b.WriteString(text[from : at+first])
+			from = at + first
+		} else {
+			b.WriteString(text[from:at] + masked)
+			from = end
+		}
+	}
+}
+
+// isKey: the keys of a line of JSON are ours.
+func isKey(before, behind string) bool {
+	return strings.HasPrefix(behind, `":`) && (strings.HasSuffix(before, `{"`) || strings.HasSuffix(before, `,"`))
+}
+
+// escaped is a character that ends in letters or digits only as it is written:
+// %3A, \n, \u003c.
+var escaped = regexp.MustCompile(`(?:%[0-9A-Fa-f]{2}|\\[abfnrtv]|\\u[0-9A-Fa-f]{4})$`)
+
+func endsWord(text string) bool {
+	r, _ := utf8.DecodeLastRuneInString(text)
+	return isWord(r) && !escaped.MatchString(text[max(0, len(text)-len(`\u0000`)):])
+}
+
+func startsWord(text string) bool {
+	r, _ := utf8.DecodeRuneInString(text)
+	return isWord(r)
+}
+
+func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' }
 
 // keepSecret has Redact hide the secret from now on.
 func (c *Config) keepSecret(secret string, ordinary ...string) {
