@@ -92,21 +92,38 @@ func onSignal(ctx context.Context, log zerolog.Logger) (context.Context, func())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
 	go func() {
-		select {
-		case sig := <-signals:
-			log.Info().Stringer("signal", sig).Msg("stopping: finishing what is in flight; a second signal leaves at once")
-		case <-ctx.Done():
-			return
+		if heedSignals(ctx, signals, cancel, log) {
+			os.Exit(exitUnacknowledged)
 		}
-		cancel()
-		<-signals
-		log.Warn().Msg("left at once; what was not confirmed is sent again at the next start")
-		os.Exit(exitUnacknowledged)
 	}()
 	return ctx, func() {
 		signal.Stop(signals)
 		cancel()
 	}
+}
+
+// sameSignal is how long after a signal another one is the same: timeout(1) and
+// shells send one to the process and one to its group.
+const sameSignal = time.Second
+
+// heedSignals calls stop at the first signal, and returns true at the second. It
+// returns false when ctx ends before there was any.
+func heedSignals(ctx context.Context, signals <-chan os.Signal, stop func(), log zerolog.Logger) bool {
+	select {
+	case sig := <-signals:
+		log.Info().Stringer("signal", sig).Msg("stopping: finishing what is in flight; a second signal leaves at once")
+	case <-ctx.Done():
+		return false
+	}
+	first := time.Now()
+	stop()
+	for range signals {
+		if time.Since(first) >= sameSignal {
+			break
+		}
+	}
+	log.Warn().Msg("left at once; what was not confirmed is sent again at the next start")
+	return true
 }
 
 // newLogger writes JSON, or for people on a terminal. Every line passes through
