@@ -64,6 +64,9 @@ func (a *audit) run(ctx context.Context) (*Result, error) {
 	if a.tables, err = openTables(ctx, a.cfg, a.conn); err != nil {
 		return nil, err
 	}
+	for _, s := range a.tables.sources {
+		a.judge.timed = append(a.judge.timed, s.timed)
+	}
 	m, err := a.readTables(ctx)
 	if err != nil {
 		return nil, err
@@ -124,8 +127,9 @@ func (a *audit) readTables(ctx context.Context) (moment, error) {
 			if n%progressEvery == 0 {
 				a.cfg.progress("read %d rows", n)
 			}
-			if a.untimed = a.untimed || f.made == 0; a.least == 0 || f.made < a.least {
-				a.least = f.made
+			a.untimed = a.untimed || f.at == 0 || !a.tables.sources[f.owner].timed
+			if a.least == 0 || f.at < a.least {
+				a.least = f.at
 			}
 			if f.bad != nil {
 				a.judge.result.Rows++

@@ -47,10 +47,12 @@
 //     be told from one whose row is gone.
 //
 // A topic that forgets, by retention or compaction, does not make rows missing:
-// without a lower bound of the range, rows as old as the oldest that a topic still
-// has (and ten minutes more) are "forgotten". With one it is the user's word that
-// the topics reach back to it. A row that has no record has no LSN; in a range of
-// LSNs it counts when its id, or time, lies among those of the rows found.
+// without a lower bound of the range, rows that are not found are "forgotten" when
+// they were made (created_at, or Config.TimeColumn) no later than ten minutes after
+// the oldest record of the partition that has forgotten most, or have no time. With
+// a lower bound it is the user's word that the topics reach back to it. A row that
+// has no record has no LSN; in a range of LSNs it counts when its time, or id, lies
+// among those of the rows found.
 //
 // Memory: Config.Memory bounds the whole, whatever the size of table and topics.
 // Half of it is the four sorters' (sorter.go: an external merge sort), the rest is

@@ -32,7 +32,6 @@ const (
 	flagOwnID         = 1 << iota // ident is of an event id, not of the content
 	flagKeyed                     // the record has a key
 	flagTransactional             // it was written in a Kafka transaction
-	flagEdge                      // it is among the oldest that a topic which forgot still has
 )
 
 // entry is a row or a record, as far as it is judged.
@@ -41,7 +40,7 @@ type entry struct {
 	digest   uint64 // of topic, key and value
 	key      uint64 // record: of topic and key
 	lsn      uint64 // record: its transaction's commit LSN
-	at       int64  // record: offset; row: where it stands in the order of ids or times
+	at       int64  // record: offset; row: where it stands in the order of times or ids
 	by       int64  // record: producer id; row: ctid
 	kind     kind
 	flags    uint32

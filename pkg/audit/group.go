@@ -12,7 +12,6 @@ type group struct {
 	inRange   int64
 	copies    []entry // of the event of last, but for last
 	matched   bool    // an event has the row's content
-	edge      bool
 	replayed  bool
 	ident     ident
 }
@@ -67,7 +66,6 @@ func (j *judge) event(g *group, e *entry, judged bool) error {
 	if g.events++; g.events == 1 {
 		g.first = *e
 	}
-	g.edge = g.edge || e.is(flagEdge)
 	g.matched = g.matched || g.rows > 0 && e.digest == g.row.digest
 	if !judged {
 		return nil
@@ -134,7 +132,7 @@ func (j *judge) finish() error {
 	}
 	r.Rows++
 	r.Found++
-	j.found(&m, g.edge)
+	j.note(&m)
 	m.lsn = unknownLSN
 	if g.events == 1 {
 		m.lsn = g.first.lsn
@@ -169,7 +167,7 @@ func (j *judge) finishAlike(g *group) {
 	switch {
 	case f.hidden:
 		r.Hidden += missing
-	case f.compacted || f.forgets && !j.scope.claimed:
+	case j.forgotten(f, g.row.owner, 0):
 		r.Forgotten += missing
 	case missing > 0:
 		r.Missing += missing
@@ -177,23 +175,17 @@ func (j *judge) finishAlike(g *group) {
 	}
 }
 
-// found notes where the rows that are in the topics begin and end.
-func (j *judge) found(m *member, edge bool) {
+// note where the rows that are in the topics begin and end.
+func (j *judge) note(m *member) {
 	if m.at == 0 {
 		return
 	}
-	key := rangeKey{m.owner, m.topic}
-	if j.ranges[key] == nil {
-		j.ranges[key] = &rowRange{}
+	found := j.found[m.owner]
+	if found == nil {
+		found = &rowRange{least: m.at, most: m.at}
+		j.found[m.owner] = found
 	}
-	if j.owners[m.owner] == nil {
-		j.owners[m.owner] = &rowRange{least: m.at, most: m.at}
-	}
-	all := j.owners[m.owner]
-	all.least, all.most = min(all.least, m.at), max(all.most, m.at)
-	if within := j.ranges[key]; edge && (!within.edged || m.at > within.edge) {
-		within.edged, within.edge = true, m.at
-	}
+	found.least, found.most = min(found.least, m.at), max(found.most, m.at)
 }
 
 func ref(m *member) *rowRef { return &rowRef{owner: m.owner, tid: m.tid, ident: m.ident} }

@@ -28,9 +28,9 @@ type judge struct {
 	members     *sorter[member]
 	ordinals    *sorter[ordinal]
 
-	group  group
-	ranges map[rangeKey]*rowRange
-	owners map[uint32]*rowRange
+	group group
+	timed []bool // by table: at is a time
+	found map[uint32]*rowRange
 }
 
 // scope is what is to be judged.
@@ -61,8 +61,10 @@ type facts struct {
 
 // topicFacts say what cannot be found in a topic.
 type topicFacts struct {
-	forgets   bool // records were removed, by age or by size or by hand
-	empty     bool // of a partition that forgot nothing is left
+	forgets bool // records were removed, by age or by size or by hand
+	// younger, in microseconds: rows made after it are younger than whatever was
+	// forgotten. 0: that cannot be told.
+	younger   int64
 	compacted bool
 	hidden    bool // an open transaction hides the end of a partition
 }
@@ -73,15 +75,8 @@ type place struct {
 	partition int32
 }
 
-// rangeKey: where rows are ordered, and forgotten, together.
-type rangeKey struct{ owner, topic uint32 }
-
-// rowRange is what is known of the rows found.
-type rowRange struct {
-	least, most int64
-	edge        int64 // the greatest among the oldest that a topic which forgot still has
-	edged       bool
-}
+// rowRange is where the rows of a table that were found begin and end.
+type rowRange struct{ least, most int64 }
 
 func newJudge(s scope, dir string, memory int) *judge {
 	// While the entries are read the other three fill up: an entry is larger
@@ -92,8 +87,7 @@ func newJudge(s scope, dir string, memory int) *judge {
 		appearances: newSorter(appearanceCodec, dir, memory/6),
 		members:     newSorter(memberCodec, dir, memory/6),
 		ordinals:    newSorter(ordinalCodec, dir, memory/6),
-		ranges:      map[rangeKey]*rowRange{},
-		owners:      map[uint32]*rowRange{},
+		found:       map[uint32]*rowRange{},
 	}
 }
 
@@ -112,7 +106,7 @@ type row struct {
 	key, value []byte
 	xid        uint32
 	tid        uint64
-	at         int64 // order among the rows of its table; 0: there is none
+	at         int64 // order among the rows of its table, by time or id; 0: there is none
 }
 
 func (j *judge) addRow(r *row) error {
@@ -136,7 +130,6 @@ type record struct {
 	ordinal       uint32
 	producer      int64
 	transactional bool
-	edge          bool
 	replay        bool
 }
 
@@ -152,9 +145,6 @@ func (j *judge) addRecord(r *record) error {
 	}
 	if r.transactional {
 		e.flags |= flagTransactional
-	}
-	if r.edge {
-		e.flags |= flagEdge
 	}
 	if r.key != nil {
 		e.flags |= flagKeyed

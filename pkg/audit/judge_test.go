@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -15,6 +16,7 @@ type world struct {
 	records []record
 	scope   scope
 	facts   facts
+	untimed bool
 }
 
 // newWorld has four transactions (xids 100 to 103, commit LSNs 1000 to 4000) with
@@ -93,6 +95,7 @@ func (w *world) judgeBy(t testing.TB, j *judge) *Result {
 // judgeWith serves rapid's T as well.
 func (w *world) judgeWith(t interface{ Fatal(args ...any) }, j *judge) *Result {
 	defer j.close()
+	j.timed = []bool{!w.untimed, !w.untimed}
 	for i := range w.rows {
 		if err := j.addRow(&w.rows[i]); err != nil {
 			t.Fatal(err)
@@ -376,40 +379,50 @@ func TestJudgeRanges(t *testing.T) {
 
 // A topic that forgot its oldest records says nothing of rows as old as these.
 func TestJudgeForgotten(t *testing.T) {
+	start := time.UnixMicro(1)
 	for _, c := range []struct {
 		name  string
-		plant func(*world)
+		plant func(*world, *topicFacts)
 		want  numbers
 	}{
-		{"the oldest are gone", func(w *world) { w.lose(1); w.lose(2); w.record(3).edge = true }, numbers{
+		{"the oldest are gone", func(w *world, f *topicFacts) { w.lose(1); w.lose(2); f.forget(start.Add(time.Microsecond - edgeTime)) }, numbers{
 			Verdict: Undecided, Rows: 7, Found: 5, Records: 5, Forgotten: 2, Holes: 1,
 		}},
-		{"one about the age of the oldest left", func(w *world) { w.lose(1); w.lose(3); w.record(2).edge, w.record(4).edge = true, true }, numbers{
-			Verdict: Undecided, Rows: 7, Found: 5, Records: 5, Forgotten: 2, Holes: 1,
-		}},
-		{"a younger one is missing", func(w *world) { w.lose(1); w.lose(7); w.record(2).edge = true }, numbers{
+		{"a younger one is missing", func(w *world, f *topicFacts) { w.lose(1); w.lose(7); f.younger, f.forgets = 6, true }, numbers{
 			Verdict: Difference, Rows: 7, Found: 5, Records: 5, Forgotten: 1, Missing: 1,
 		}},
-		{"the user says that it reaches back", func(w *world) { w.lose(1); w.record(2).edge = true; w.scope.claimed = true }, numbers{
+		{"the partition that forgot most decides", func(w *world, f *topicFacts) {
+			w.lose(4)
+			f.forget(start)
+			f.forget(start.Add(time.Hour))
+			f.forget(start)
+		}, numbers{
+			Verdict: Undecided, Rows: 7, Found: 6, Records: 6, Forgotten: 1,
+		}},
+		{"the user says that it reaches back", func(w *world, f *topicFacts) { w.lose(1); f.forget(start); w.scope.claimed = true }, numbers{
 			Verdict: Difference, Rows: 7, Found: 6, Records: 6, Missing: 1, Older: 1,
 		}},
-		{"nothing orders the rows", func(w *world) {
+		{"rows have no time", func(w *world, f *topicFacts) { w.lose(7); f.younger, f.forgets = 1, true; w.untimed = true }, numbers{
+			Verdict: Undecided, Rows: 7, Found: 6, Records: 6, Forgotten: 1,
+		}},
+		{"a row has no time", func(w *world, f *topicFacts) { w.lose(7); f.younger, f.forgets = 1, true; w.row(7).at = 0 }, numbers{
+			Verdict: Undecided, Rows: 7, Found: 6, Records: 6, Forgotten: 1,
+		}},
+		{"a partition is empty", func(w *world, f *topicFacts) {
 			w.lose(7)
-			w.record(2).edge = true
-			for i := range w.rows {
-				w.rows[i].at = 0
-			}
-		}, numbers{Verdict: Undecided, Rows: 7, Found: 6, Records: 6, Forgotten: 1}},
-		{"a partition is empty", func(w *world) {
-			w.lose(7)
-			w.record(2).edge = true
-			w.facts.topics["t"] = topicFacts{forgets: true, empty: true}
-		}, numbers{Verdict: Undecided, Rows: 7, Found: 6, Records: 6, Forgotten: 1}},
+			f.forget(start.Add(-time.Hour))
+			f.forget(time.Time{})
+			f.forget(start.Add(-time.Hour))
+		}, numbers{
+			Verdict: Undecided, Rows: 7, Found: 6, Records: 6, Forgotten: 1,
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld()
-			w.facts.topics["t"], w.facts.complete = topicFacts{forgets: true}, false
-			c.plant(w)
+			w.facts.complete = false
+			f := topicFacts{}
+			c.plant(w, &f)
+			w.facts.topics["t"] = f
 			w.drop()
 			compare(t, w.judge(t, 1<<20), c.want)
 		})

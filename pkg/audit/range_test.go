@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walstream/walstream/pkg/decode"
 	"github.com/walstream/walstream/pkg/outbox"
@@ -223,4 +226,46 @@ func TestCommand(t *testing.T) {
 	if code, out, _ = run("--from-id=100", "--to-id=199"); code != 9 || !strings.Contains(out, "altered: public.outbox, row 150") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
+}
+
+// TestForgotten: retention makes no row missing, unless the user says how far the
+// topics reach back.
+func TestForgotten(t *testing.T) {
+	r := newRig(t, "ours")
+	r.stream()
+	r.put(50)
+	r.published()
+	offsets := kadm.Offsets{}
+	forgotten := int64(0)
+	for partition, records := range r.records() {
+		if len(records) > 2 {
+			offsets.AddOffset(r.topic, int32(partition), 2, -1)
+			forgotten += 2
+		}
+	}
+	_, err := kadm.NewClient(r.client).DeleteRecords(r.ctx, offsets)
+	r.check(err)
+	want(t, r.audit(nil), map[string]int64{"rows": 50, "found": 50 - forgotten, "forgotten": forgotten}, Undecided)
+	want(t, r.audit(func(cfg *Config) { cfg.FromID = "1" }), map[string]int64{"rows": 50, "found": 50 - forgotten, "missing": forgotten, "torn": 1}, Difference)
+}
+
+// TestHidden: what somebody's open transaction hides is not missing.
+func TestHidden(t *testing.T) {
+	r := newRig(t, "ours")
+	r.stream()
+	r.put(50)
+	r.published()
+	all := r.records()
+	lane, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.TransactionalID(r.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	r.check(err)
+	defer lane.Close()
+	r.check(lane.BeginTransaction())
+	partition := int32(slices.IndexFunc(all, func(records []*kgo.Record) bool { return len(records) > 0 }))
+	r.check(lane.ProduceSync(r.ctx, &kgo.Record{Topic: r.topic, Partition: partition, Value: []byte("open")}).FirstErr())
+	r.put(50)
+	result := r.audit(func(cfg *Config) { cfg.Wait = 3 * time.Second })
+	hidden := int64(len(all[partition])) // the second fifty have the same keys
+	want(t, result, map[string]int64{"rows": 100, "found": 100 - hidden, "hidden": hidden}, Undecided)
+	r.check(lane.EndTransaction(r.ctx, kgo.TryCommit))
+	want(t, r.audit(nil), map[string]int64{"rows": 100, "found": 100, "foreign": 1}, Clean)
 }

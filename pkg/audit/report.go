@@ -53,8 +53,8 @@ func (a *audit) notes(r *Result, p progressOf, why string) (notes []string) {
 		} else {
 			add("%s has no event id: its rows are matched by topic, key and value; of rows alike in these only the number is checked", s.plain)
 		}
-		if s.ordered == "" {
-			add("%s has neither a numeric id nor a time: rows that are missing cannot be told from rows that were forgotten", s.plain)
+		if !s.timed {
+			add("%s has no time that is known (--time-column): where topics forget, rows that are missing cannot be told from older ones", s.plain)
 		}
 	}
 	if a.judge.scope.byLSN() {
@@ -112,7 +112,7 @@ func (r *Result) lines() []line {
 		{"altered", r.Altered, true, ""},
 		{"unpublishable rows", r.Unpublishable, false, "they fit no record"},
 		{"not due yet", r.NotDue, false, "not found, and perhaps committed after the checkpoint"},
-		{"forgotten", r.Forgotten, false, "not found, and no younger than what the topics have forgotten"},
+		{"forgotten", r.Forgotten, false, "not found, and perhaps among what the topics have forgotten"},
 		{"hidden", r.Hidden, false, "not found, and an open transaction may hide them"},
 		{"", 0, true, ""},
 		{"events in the topics", r.Records, true, ""},

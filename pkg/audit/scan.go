@@ -93,12 +93,12 @@ func (j *judge) finishTransaction(t *transaction) error {
 // judgeMissing counts a row that is not in the topics, and tells whether it ought
 // to be.
 func (j *judge) judgeMissing(m *member) bool {
-	r, all := j.result, j.owners[m.owner]
-	if j.scope.byLSN() && (all == nil || m.at == 0 || m.at < all.least || m.at > all.most) {
+	r, found := j.result, j.found[m.owner]
+	if j.scope.byLSN() && (found == nil || m.at == 0 || m.at < found.least || m.at > found.most) {
 		return false // nothing says that its LSN is in the range
 	}
 	r.Rows++
-	f, within := j.topicFacts(m.topic), j.ranges[rangeKey{m.owner, m.topic}]
+	f := j.topicFacts(m.topic)
 	switch {
 	case !j.facts.due.due(m.xid):
 		r.NotDue++
@@ -106,17 +106,29 @@ func (j *judge) judgeMissing(m *member) bool {
 	case f.hidden:
 		r.Hidden++
 		return false
-	case f.compacted,
-		f.forgets && !j.scope.claimed && (f.empty || m.at == 0 || within == nil || !within.edged || m.at <= within.edge):
+	case j.forgotten(f, m.owner, m.at):
 		r.Forgotten++
 		return false
 	}
 	r.Missing++
-	if all != nil && m.at != 0 && m.at < all.least {
+	if found != nil && m.at != 0 && m.at < found.least {
 		r.Older++
 	}
 	r.example("missing", ref(m), "")
 	return true
+}
+
+// forgotten tells whether a row's record may be among those that a topic has
+// forgotten. Where the range has a lower bound, it is the user's word that it is
+// not.
+func (j *judge) forgotten(f topicFacts, owner uint32, at int64) bool {
+	if f.compacted {
+		return true
+	}
+	if !f.forgets || j.scope.claimed {
+		return false
+	}
+	return !j.timed[owner] || at == 0 || f.younger == 0 || at <= f.younger
 }
 
 // judgeOrdinals: the events of one commit LSN are numbered from 1 on, so a number

@@ -32,9 +32,8 @@ type source struct {
 	relation *decode.Relation
 	columns  outbox.TableColumns
 	time     string // column; empty: none is known
-	made     string // expression: the time, in microseconds
-	order    string // expression
-	ordered  string // what order is by: id, time or nothing
+	order    string // expression for where a row stands among those of its table
+	timed    bool   // and that is its time, in microseconds
 }
 
 // OIDs that decide how rows are ordered and asked for.
@@ -122,15 +121,14 @@ func (t *tables) newSource(owner uint32, need outbox.TableNeed, info replication
 	if t.cfg.byID() && s.columns.ID == "" {
 		return nil, settingError("from-id, to-id", "%s has no id column that is known: name it by --id-column", s.plain)
 	}
-	const none = "NULL::int8"
-	s.made, s.order = none, none
-	if s.time != "" {
+	switch {
+	case s.time != "":
 		at := quote(s.time)
-		s.made = "CASE WHEN isfinite(" + at + ") THEN (extract(epoch FROM " + at + ") * 1000000)::int8 END"
-		s.order, s.ordered = s.made, "time"
-	}
-	if slices.Contains([]uint32{oidInt2, oidInt4, oidInt8}, types[s.columns.ID]) {
-		s.order, s.ordered = quote(s.columns.ID)+"::int8", "id"
+		s.order, s.timed = "CASE WHEN isfinite("+at+") THEN (extract(epoch FROM "+at+") * 1000000)::int8 END", true
+	case slices.Contains([]uint32{oidInt2, oidInt4, oidInt8}, types[s.columns.ID]):
+		s.order = quote(s.columns.ID) + "::int8"
+	default:
+		s.order = "NULL::int8"
 	}
 	return s, nil
 }
@@ -138,7 +136,7 @@ func (t *tables) newSource(owner uint32, need outbox.TableNeed, info replication
 func quote(parts ...string) string { return pgx.Identifier(parts).Sanitize() }
 
 // systemColumns follow the mapped ones in every query.
-const systemColumns = 4
+const systemColumns = 3
 
 // selection is the query for rows, with a condition.
 func (s *source) selection(where string) string {
@@ -147,7 +145,7 @@ func (s *source) selection(where string) string {
 	for _, c := range s.relation.Columns {
 		b.WriteString(quote(c.Name) + ", ")
 	}
-	b.WriteString("xmin, ctid, " + s.order + ", " + s.made + " FROM ")
+	b.WriteString("xmin, ctid, " + s.order + " FROM ")
 	if s.only {
 		b.WriteString("ONLY ")
 	}
@@ -201,7 +199,6 @@ func (t *tables) formats(s *source) pgx.QueryResultFormats {
 type found struct {
 	row
 	event outbox.Event
-	made  int64 // microseconds; 0: unknown
 	bad   error // it cannot become one
 }
 
@@ -250,19 +247,16 @@ func (t *tables) formatOf(rows pgx.Rows, i int) byte {
 	return decode.ValueText
 }
 
-// system reads xmin, ctid, order and time.
+// system reads xmin, ctid and order.
 func (f *found) system(raw [][]byte) error {
-	if len(raw) != systemColumns || len(raw[0]) != 4 || len(raw[1]) != 6 || raw[2] != nil && len(raw[2]) != 8 || raw[3] != nil && len(raw[3]) != 8 {
-		return errors.New("the server sent xmin, ctid, id or time of a row in a form that is not known")
+	if len(raw) != systemColumns || len(raw[0]) != 4 || len(raw[1]) != 6 || raw[2] != nil && len(raw[2]) != 8 {
+		return errors.New("the server sent xmin, ctid, time or id of a row in a form that is not known")
 	}
 	f.xid = binary.BigEndian.Uint32(raw[0])
 	f.tid = uint64(binary.BigEndian.Uint32(raw[1]))<<16 | uint64(binary.BigEndian.Uint16(raw[1][4:]))
-	f.at, f.made = 0, 0
+	f.at = 0
 	if raw[2] != nil {
 		f.at = int64(binary.BigEndian.Uint64(raw[2]))
-	}
-	if raw[3] != nil {
-		f.made = int64(binary.BigEndian.Uint64(raw[3]))
 	}
 	return nil
 }

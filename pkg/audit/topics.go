@@ -16,9 +16,8 @@ import (
 // headerReplay marks what walstream replay has published again.
 const headerReplay = "walstream-replay"
 
-// edgeTime: transactions are taken to be shorter than this. The oldest that a
-// topic still has after it forgot some were committed around what it forgot: rows
-// with such ids may have been among it.
+// edgeTime is how much later than its record a row may seem to be made: records
+// of a partition are about in the order of their times.
 const edgeTime = 10 * time.Minute
 
 // TopicRead is a topic as it was read.
@@ -112,7 +111,6 @@ func (t *topics) stretch(ctx context.Context, s *sink.Stretch) error {
 		r := record{
 			place: number, offset: raw.Offset, key: raw.Key, value: raw.Value,
 			producer: raw.ProducerID, transactional: raw.Transactional,
-			edge: s.Start > 0 && raw.Timestamp.Before(first.Add(edgeTime)),
 		}
 		if !t.ours(&r, raw.Headers) {
 			return nil
@@ -124,10 +122,24 @@ func (t *topics) stretch(ctx context.Context, s *sink.Stretch) error {
 	}
 	f := t.facts[s.Topic]
 	f.hidden = f.hidden || s.Visible < s.End
-	f.forgets = f.forgets || s.Start > 0
-	f.empty = f.empty || s.Start > 0 && n == 0
+	if s.Start > 0 {
+		f.forget(first)
+	}
 	t.facts[s.Topic] = f
 	return nil
+}
+
+// forget notes a partition that has forgotten what lay before its first record;
+// the zero time is that of one which is empty.
+func (f *topicFacts) forget(first time.Time) {
+	younger := int64(0)
+	if !first.IsZero() {
+		younger = first.Add(edgeTime).UnixMicro()
+	}
+	if !f.forgets || younger == 0 || f.younger != 0 && younger > f.younger {
+		f.younger = younger
+	}
+	f.forgets = true
 }
 
 // ours takes what walstream wrote into the headers. A record that it did not
@@ -174,10 +186,11 @@ func (t *topics) notes() (notes []string) {
 			add("topic %s is compacted: of rows that are not found in it nothing can be said", r.Topic)
 		case f.forgets && t.judge.scope.claimed:
 			add("topic %s has forgotten records; rows of the range that are not found count as missing", r.Topic)
-		case f.empty:
-			add("topic %s has forgotten all records of a partition: of rows that are not found nothing can be said without a range (--from-id, --from-time)", r.Topic)
+		case f.forgets && f.younger == 0:
+			add("topic %s has forgotten all records of a partition: of rows that are not found nothing can be said without a range (--from-time, --from-id)", r.Topic)
 		case f.forgets:
-			add("topic %s has forgotten records: of rows as old as the first %s that it still has nothing can be said", r.Topic, edgeTime)
+			add("topic %s has forgotten records: of rows made up to %s nothing can be said when they are not found",
+				r.Topic, time.UnixMicro(f.younger).UTC().Format(time.RFC3339))
 		}
 		if f.hidden {
 			add("a transaction that is still open hides the end of topic %s", r.Topic)
