@@ -175,6 +175,8 @@ func TestMissingRights(t *testing.T) {
 				t.Fatalf("reported %v", err)
 			}
 			mustContain(t, err, c.says...)
+			mustContain(t, err, "--allow-principal User:writer", "kafka-acls.sh")
+			mustBeRunnable(t, brokers, err.Error())
 		})
 	}
 }

@@ -94,9 +94,10 @@ func (k *Kafka) checkTransactionalIDs(ctx context.Context) (findings []Finding) 
 			}
 		}
 		if err != nil {
-			err = k.explain(err, "describe", rightWrite, fmt.Sprintf("transactional id %q", id))
+			resource := fmt.Sprintf("transactional id %q", id)
+			err = k.explain(err, "describe", rightWrite, resource)
 			f.Status, f.Detail, f.Err = StatusFail, err.Error(), err
-			f.Remedy = fmt.Sprintf("kafka-acls.sh --add --operation Write --operation Describe --transactional-id walstream.%s --resource-pattern-type prefixed", k.cfg.Pipeline)
+			f.Remedy = k.cfg.grant(resource, rightWrite, rightDescribe)
 			var access *AccessError
 			if !errors.As(err, &access) { // a coordinator that is not up yet, or a broker before 3.0
 				f.Status, f.Remedy = StatusWarn, "check again in a moment: brokers make "+transactionState+" when it is first asked for"
@@ -109,6 +110,7 @@ func (k *Kafka) checkTransactionalIDs(ctx context.Context) (findings []Finding) 
 
 // inspection is what the cluster says of some topics.
 type inspection struct {
+	cfg    *Config
 	found  map[string]*kmsg.MetadataResponseTopic
 	values map[string]map[string]string
 	denied map[string]error
@@ -125,7 +127,7 @@ func (k *Kafka) inspect(ctx context.Context, names []string) (*inspection, error
 			present = append(present, name)
 		}
 	}
-	in := &inspection{found: found}
+	in := &inspection{cfg: &k.cfg, found: found}
 	if len(present) > 0 {
 		in.values, in.denied, err = k.configs(ctx, present, settingMaxMessage, settingMinISR, settingUnclean, settingCleanup)
 	}
@@ -172,7 +174,7 @@ func (k *Kafka) checkTopic(in *inspection, name string) Finding {
 		f.Detail = "does not exist; walstream makes it with the first row"
 	case in.found[name] == nil:
 		f.Status, f.Detail = StatusFail, "does not exist"
-		f.Remedy = fmt.Sprintf("kafka-topics.sh --create --topic %s, or --create-topics", name)
+		f.Remedy = k.cfg.command("kafka-topics", "--create --topic %s", name) + ", or --create-topics"
 	default:
 		in.grade(&f, name, rightWrite)
 	}
@@ -191,15 +193,19 @@ func (f *Finding) fail(err error) {
 // section 1), and our rights on it with those needed.
 func (in *inspection) grade(f *Finding, name string, rights ...string) {
 	topic := in.found[name]
-	if err := topicError(topic); err != nil {
+	if err := topicError(topic); isAccess(err) {
+		f.fail(in.cfg.denied(rightDescribe, topicResource(name), err))
+		f.Remedy = in.cfg.grant(topicResource(name), rightDescribe)
+		return
+	} else if err != nil {
 		f.fail(err)
-		f.Remedy = fmt.Sprintf("kafka-acls.sh --add --operation Describe --topic %s", name)
+		f.Remedy = "check again in a moment"
 		return
 	}
 	for _, right := range rights {
 		if !allowed(topic.AuthorizedOperations, right) {
-			f.fail(&AccessError{Right: right, Resource: topicResource(name), Err: kerr.TopicAuthorizationFailed})
-			f.Remedy = fmt.Sprintf("kafka-acls.sh --add --operation %s --topic %s", right, name)
+			f.fail(in.cfg.denied(right, topicResource(name), kerr.TopicAuthorizationFailed))
+			f.Remedy = in.cfg.grant(topicResource(name), right)
 			return
 		}
 	}

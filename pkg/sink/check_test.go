@@ -50,6 +50,7 @@ func TestCheck(t *testing.T) {
 			if f.Status != StatusOK && f.Remedy == "" && f.Err == nil {
 				t.Errorf("%s: no way out", f.Name)
 			}
+			mustBeRunnable(t, brokers, f.Remedy)
 		}
 		if _, found, err := k.lookUpOne(t.Context(), cfg.checkpointTopic()); err != nil || found {
 			t.Errorf("the check made the checkpoint topic")
@@ -88,8 +89,19 @@ func TestCheckWithoutRights(t *testing.T) {
 		"orders": "Write", "secret": "Describe", cfg.transactionalID(0): "Write",
 	} {
 		f := finding(t, findings, name)
-		if f.Status != StatusFail || !strings.Contains(f.Remedy, says) {
+		if f.Status != StatusFail || !strings.Contains(f.Remedy, says) || !strings.Contains(f.Remedy, "--allow-principal User:writer") {
 			t.Errorf("%+v, want a failure with %q", f, says)
+		}
+		mustBeRunnable(t, brokers, f.Remedy, f.Detail)
+	}
+}
+
+// mustBeRunnable: every command of Kafka's has the address it needs.
+func mustBeRunnable(t *testing.T, brokers []string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if n := strings.Count(text, ".sh "); n != strings.Count(text, ".sh --bootstrap-server "+brokers[0]+" ") {
+			t.Errorf("a command without --bootstrap-server: %s", text)
 		}
 	}
 }

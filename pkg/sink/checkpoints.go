@@ -40,9 +40,8 @@ func (k *Kafka) ensureCheckpointTopic(ctx context.Context) error {
 
 func (k *Kafka) errForgets(topic, policy string) error {
 	return &SetupError{
-		Found: fmt.Sprintf("topic %q has cleanup.policy=%s: Kafka would delete the checkpoint of a quiet pipeline", topic, policy),
-		Remedy: fmt.Sprintf("kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config cleanup.policy=compact",
-			k.cfg.Brokers[0], topic),
+		Found:  fmt.Sprintf("topic %q has cleanup.policy=%s: Kafka would delete the checkpoint of a quiet pipeline", topic, policy),
+		Remedy: k.cfg.command("kafka-configs", "--alter --topic %s --add-config cleanup.policy=compact", topic),
 	}
 }
 

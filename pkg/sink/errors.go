@@ -50,6 +50,7 @@ type AccessError struct {
 	Right    string // "Write", "Describe", ..., or "login"
 	Resource string // `topic "x"`, `transactional id "x"`, `cluster`
 	User     string // who asked; empty without SASL
+	Grant    string // the command that gives the right
 	Err      error
 }
 
@@ -61,8 +62,7 @@ func (e *AccessError) Error() string {
 	if e.User == "" {
 		principal = "the principal of this connection"
 	}
-	return fmt.Sprintf("the right %s on %s is missing (%s): grant it to %s (kafka-acls.sh --add --operation %s)",
-		e.Right, e.Resource, e.Err, principal, e.Right)
+	return fmt.Sprintf("the right %s on %s is missing (%s): grant it to %s (%s)", e.Right, e.Resource, e.Err, principal, e.Grant)
 }
 
 func (e *AccessError) Unwrap() error { return e.Err }
@@ -170,7 +170,7 @@ func (k *Kafka) explain(err error, doing, right, resource string) error {
 	case isLogin(err):
 		err = &AccessError{Right: rightLogin, Resource: "cluster", User: k.cfg.SASLUser, Err: err}
 	case isAccess(err):
-		err = &AccessError{Right: right, Resource: resource, User: k.cfg.SASLUser, Err: err}
+		err = k.cfg.denied(right, resource, err)
 	}
 	var code *kerr.Error
 	if why := k.conns.last(); why != "" && !errors.As(err, &code) && !strings.Contains(err.Error(), why) {

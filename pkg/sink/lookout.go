@@ -272,8 +272,8 @@ func (l *lookout) tooLarge(ctx context.Context, f *failure) error {
 		return f.row.deliveryError(fmt.Errorf("it is larger than %s, Kafka's default of max.message.bytes; the topic's own cannot be read without the right DescribeConfigs on it: %w",
 			humanize.IBytes(uint64(facts.limit)), f.err))
 	case f.row.size > facts.limit:
-		return f.row.deliveryError(fmt.Errorf("its %d bytes exceed the topic's max.message.bytes of %d: raise it (kafka-configs.sh --alter --topic %s --add-config max.message.bytes=...): %w",
-			f.row.size, facts.limit, f.row.record.Topic, f.err))
+		return f.row.deliveryError(fmt.Errorf("its %d bytes exceed the topic's max.message.bytes of %d: raise it (%s): %w",
+			f.row.size, facts.limit, l.k.cfg.command("kafka-configs", "--alter --topic %s --add-config max.message.bytes=...", f.row.record.Topic), f.err))
 	}
 	// The row fits by itself: the limit has changed since it was read.
 	return fmt.Errorf("publish to topic %q: max.message.bytes has changed to %d: %w: %w", f.row.record.Topic, facts.limit, ErrUncertain, f.err)

@@ -80,6 +80,7 @@ func refusedBeforeSending(t *testing.T, start starter, brokers []string) {
 				t.Errorf("names %+v", refused)
 			}
 			mustContain(t, err, append(c.says, `"2"`, bad.Position.String())...)
+			mustBeRunnable(t, brokers, err.Error())
 			if got := int(r.ledger.Confirmed()); got != covered {
 				t.Errorf("confirmed %d, want %d: what lies before the row", got, covered)
 			}

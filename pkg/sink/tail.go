@@ -165,8 +165,8 @@ func (t *tail) openTransaction(ctx context.Context, stable, high int64) error {
 	return &SetupError{
 		Found: fmt.Sprintf("a transaction of %s is open on topic %q (offsets %d to %d) and may hide a newer checkpoint; it is not one of this pipeline's",
 			who, t.topic, stable, high),
-		Remedy: fmt.Sprintf("find out who writes there; a hanging one is ended by: kafka-transactions.sh --bootstrap-server %s abort --topic %s --partition 0 --start-offset %d",
-			t.k.cfg.Brokers[0], t.topic, stable),
+		Remedy: "find out who writes there; a hanging one is ended by: " +
+			t.k.cfg.command("kafka-transactions", "abort --topic %s --partition 0 --start-offset %d", t.topic, stable),
 	}
 }
 

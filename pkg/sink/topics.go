@@ -235,7 +235,7 @@ func (k *Kafka) usable(ctx context.Context, name string, topic *kmsg.MetadataRes
 	}
 	switch err := topicError(topic); {
 	case isAccess(err):
-		return 0, &AccessError{Right: rightDescribe, Resource: topicResource(name), User: k.cfg.SASLUser, Err: err}
+		return 0, k.cfg.denied(rightDescribe, topicResource(name), err)
 	case err != nil:
 		return 0, err
 	case topic.IsInternal:
@@ -256,12 +256,12 @@ func maxMessage(settings map[string]string, denied error) (limit int, assumed bo
 // provide makes a missing topic, or says how to.
 func (k *Kafka) provide(ctx context.Context, name string) error {
 	if !k.cfg.CreateTopics {
-		return fmt.Errorf("the topic does not exist: create it (kafka-topics.sh --create --topic %s), or start with --create-topics", name)
+		return fmt.Errorf("the topic does not exist: create it (%s), or start with --create-topics", k.cfg.command("kafka-topics", "--create --topic %s", name))
 	}
 	err := k.create(ctx, topicSpec{name: name, partitions: k.cfg.TopicPartitions, replicas: k.cfg.TopicReplicationFactor})
 	switch {
 	case isAccess(err):
-		return &AccessError{Right: rightCreate, Resource: topicResource(name), User: k.cfg.SASLUser, Err: err}
+		return k.cfg.denied(rightCreate, topicResource(name), err)
 	case err != nil:
 		return fmt.Errorf("create it with %d partitions and replication factor %d: %w", k.cfg.TopicPartitions, k.cfg.TopicReplicationFactor, err)
 	}
