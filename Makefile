@@ -21,6 +21,8 @@ KILLS        ?= 30
 DELIVERY     ?= at-least-once
 FAULTS       ?= 200
 SEED         ?= 0
+RATE         ?= 100,1000
+SECONDS      ?= 30
 # 25 MB
 MAX_BINARY   := 25000000
 
@@ -122,6 +124,10 @@ docker-test: ## the test servers by way of Docker
 .PHONY: bench-quick
 bench-quick: build ## drain 1 M rows against pg_recvlogical on the same WAL; DELIVERIES=both
 	@$(GO) run ./bench/quick
+
+.PHONY: bench-latency
+bench-latency: build ## commit to read_committed consumer in both deliveries; RATE=100,1000 SECONDS=30
+	@$(GO) run ./bench/latency -rates $(RATE) -seconds $(SECONDS)
 
 ##################################################### CI
 

@@ -277,10 +277,36 @@ func (c *campaign) arrivals(ctx context.Context, more int) error {
 	if err != nil {
 		return err
 	}
-	return c.until(ctx, fmt.Sprintf("%d records to arrive", more), func(context.Context) (bool, error) {
+	due := time.Now().Add(slow)
+	return c.until(ctx, fmt.Sprintf("%d records to arrive", more), func(ctx context.Context) (bool, error) {
 		now, err := c.tail.records()
+		if now-from < more && time.Now().After(due) {
+			c.sayWhy(ctx, now-from)
+			due = due.Add(slow)
+		}
 		return now-from >= more, err
 	})
+}
+
+// slow arrivals are explained by what walstream says of itself.
+const slow = 3 * time.Second
+
+func (c *campaign) sayWhy(ctx context.Context, arrived int) {
+	for _, i := range c.instances {
+		if i.paused {
+			continue
+		}
+		status, err := i.Status(ctx)
+		c.say("    %d records arrived for %s; instance %d: %s %q, %d in flight, positions %v (%v)",
+			arrived, slow, i.n, status.State, status.Reason, status.InFlightEvents, status.Positions, err)
+	}
+	transactions, err := c.admin.DescribeTransactions(ctx, transactionalIDs...)
+	for _, t := range transactions {
+		c.say("    %s: %s since %s", t.TxnID, t.State, time.UnixMilli(t.StartTimestamp).Format("15:04:05.000"))
+	}
+	if err != nil {
+		c.say("    the broker says: %v", err)
+	}
 }
 
 // until asks again and again until it is done.

@@ -116,7 +116,7 @@ func (t *transaction) copy(ctx context.Context, rows int) error {
 	_, err := t.conn.CopyFrom(ctx, pgx.Identifier{"outbox"}, []string{"aggregate_type", "aggregate_id", "event_type", "topic", "payload"},
 		pgx.CopyFromFunc(func() ([]any, error) {
 			if left--; left < 0 {
-				return nil, nil //nolint:nilnil // pgx's way to say that this is all
+				return nil, nil // pgx's way to say that this is all
 			}
 			key, topic, payload := t.row(false)
 			return []any{"chaos", key, "tested", topic, payload}, nil
