@@ -75,7 +75,7 @@ func TestC59MistypedSetting(t *testing.T) {
 		}
 		for _, want := range []string{
 			"log-level: error # flag --log-level\n", "log-format: console # variable WALSTREAM_LOG_FORMAT\n",
-			"sink: stdout # " + path + ":4\n", "delivery: at-least-once # default\n",
+			"sink: stdout # " + path + ":4\n", "delivery: exactly-once # default\n",
 		} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("missing: %s", want)

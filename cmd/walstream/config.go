@@ -24,7 +24,7 @@ type Config struct {
 	Outboxes []Outbox `kong:"-"`
 
 	Sink     string `name:"sink" common:"yes" group:"Kafka" default:"kafka" values:"kafka,stdout" help:"stdout is for looking: nothing is confirmed"`
-	Delivery string `name:"delivery" group:"Kafka" default:"at-least-once" values:"exactly-once,at-least-once" help:"exactly-once: whole transactions, each row once for read_committed consumers"`
+	Delivery string `name:"delivery" group:"Kafka" default:"exactly-once" values:"exactly-once,at-least-once" help:"exactly-once: whole transactions, each row once for read_committed consumers"`
 
 	KafkaBrokers []string `name:"kafka-brokers" common:"yes" group:"Kafka" default:"localhost:9092" placeholder:"HOST:PORT,..." help:"brokers to begin with"`
 	// Uncompressed is what measured best on one machine: lz4 halves the rate and
