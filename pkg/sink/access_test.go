@@ -75,6 +75,34 @@ func TestLoginAndTLSFaults(t *testing.T) {
 			t.Errorf("the password is shown: %v", err)
 		}
 	})
+	t.Run("login where there is none", func(t *testing.T) {
+		check := func(t *testing.T, brokers []string) {
+			cfg := testConfig(t, brokers)
+			cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = "PLAIN", "writer", secret
+			_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
+			if !as[*AccessError](err) || Retriable(err) {
+				t.Fatalf("reported %v", err)
+			}
+			mustContain(t, err, "login", brokers[0], "takes no login", "leave kafka-sasl-mechanism out")
+		}
+		t.Run("kfake", func(t *testing.T) { // of itself it hangs up
+			cluster, brokers := testenv.NewKfake(t, kfake.EnableSASL())
+			cluster.ControlKey(int16(kmsg.SASLHandshake), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				cluster.KeepControl()
+				resp := req.ResponseKind().(*kmsg.SASLHandshakeResponse)
+				resp.ErrorCode = kerr.IllegalSaslState.Code
+				return resp, nil, true
+			})
+			check(t, brokers)
+		})
+		t.Run("kafka", func(t *testing.T) {
+			k := testenv.SharedKafka(t)
+			if k.From == testenv.Kfake {
+				t.Skip("no real broker")
+			}
+			check(t, k.Brokers)
+		})
+	})
 	t.Run("another authority", func(t *testing.T) {
 		_, brokers := testenv.NewKfake(t, kfake.TLS(serverTLS))
 		cfg := testConfig(t, brokers)

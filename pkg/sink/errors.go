@@ -56,7 +56,11 @@ type AccessError struct {
 
 func (e *AccessError) Error() string {
 	if e.Right == rightLogin {
-		return fmt.Sprintf("kafka refuses the login of user %q: %s; check kafka-sasl-mechanism, user and password", e.User, e.Err)
+		remedy := "check kafka-sasl-mechanism, user and password"
+		if errors.Is(e.Err, kerr.IllegalSaslState) {
+			remedy = "this listener takes no login: name the one that does in kafka-brokers, or leave kafka-sasl-mechanism out"
+		}
+		return fmt.Sprintf("kafka refuses the login of user %q: %s; %s", e.User, e.Err, remedy)
 	}
 	principal := "User:" + e.User
 	if e.User == "" {
@@ -75,6 +79,25 @@ type SetupError struct {
 }
 
 func (e *SetupError) Error() string { return e.Found + "; " + e.Remedy }
+
+// CheckpointError is a record with the pipeline's key in its checkpoint topic
+// that is no checkpoint: somebody else wrote it. What is published is not known
+// without it.
+type CheckpointError struct {
+	Topic    string
+	Offset   int64
+	Pipeline string
+	Look     string // the command that shows what is in the topic
+	Err      error
+}
+
+func (e *CheckpointError) Error() string {
+	return fmt.Sprintf("the newest record of key %q in topic %q, at offset %d, is no checkpoint of walstream: %s; "+
+		"find out who writes there, and write the value of that key before it once more, or, if none is left, a tombstone, "+
+		"after which the start names the --adopt-slot to use (what is there: %s)", e.Pipeline, e.Topic, e.Offset, e.Err, e.Look)
+}
+
+func (e *CheckpointError) Unwrap() error { return e.Err }
 
 const (
 	rightLogin    = "login"
@@ -99,8 +122,9 @@ func Retriable(err error) bool {
 		delivery *DeliveryError
 		access   *AccessError
 		setup    *SetupError
+		strange  *CheckpointError
 	)
-	if errors.As(err, &delivery) || errors.As(err, &access) || errors.As(err, &setup) {
+	if errors.As(err, &delivery) || errors.As(err, &access) || errors.As(err, &setup) || errors.As(err, &strange) {
 		return false
 	}
 	for _, target := range []error{
@@ -134,7 +158,8 @@ func isAccess(err error) bool {
 }
 
 func isLogin(err error) bool {
-	return errors.Is(err, kerr.SaslAuthenticationFailed) || errors.Is(err, kerr.UnsupportedSaslMechanism)
+	return errors.Is(err, kerr.SaslAuthenticationFailed) || errors.Is(err, kerr.UnsupportedSaslMechanism) ||
+		errors.Is(err, kerr.IllegalSaslState) // to a listener without logins
 }
 
 // isTLS tells a handshake that no retry mends. A connection that is cut off

@@ -54,16 +54,22 @@ func (k *Kafka) newest(ctx context.Context, settled bool) (checkpoint.Record, bo
 	if err != nil {
 		return checkpoint.Record{}, false, k.tailError(err)
 	}
-	value, err := t.scan(ctx, start, stable)
+	found, err := t.scan(ctx, start, stable)
 	if err != nil {
 		return checkpoint.Record{}, false, k.tailError(err)
 	}
-	if value == nil {
+	if found == nil || found.Value == nil { // none, or a tombstone
 		return checkpoint.Record{}, false, nil
 	}
-	record, err := checkpoint.DecodeRecord(value)
-	if err != nil {
+	record, err := checkpoint.DecodeRecord(found.Value)
+	switch {
+	case errors.Is(err, checkpoint.ErrNewerFormat):
 		return checkpoint.Record{}, false, fmt.Errorf("topic %q: %w", t.topic, err)
+	case err != nil:
+		return checkpoint.Record{}, false, &CheckpointError{
+			Topic: t.topic, Offset: found.Offset, Pipeline: k.cfg.Pipeline, Err: err,
+			Look: k.cfg.command("kafka-console-consumer", "--topic %s --from-beginning --property print.key=true --property print.offset=true", t.topic),
+		}
 	}
 	return record, true, nil
 }
@@ -170,38 +176,37 @@ func (t *tail) openTransaction(ctx context.Context, stable, high int64) error {
 	}
 }
 
-// scan returns the value of the newest committed record of our key in
-// [start, end), nil when there is none or the newest is a tombstone. It reads
-// windows backwards from the end, each twice as long as all before.
-func (t *tail) scan(ctx context.Context, start, end int64) ([]byte, error) {
-	for to, window := end, int64(firstWindow); to > start; window *= 2 {
+// scan returns the newest committed record of our key in [start, end), which may
+// be a tombstone; nil when there is none. It reads windows backwards from the
+// end, each twice as long as all before.
+func (t *tail) scan(ctx context.Context, start, end int64) (found *kgo.Record, err error) {
+	for to, window := end, int64(firstWindow); found == nil && to > start; window *= 2 {
 		from := max(start, to-window)
-		value, found, err := t.window(ctx, from, to)
-		if err != nil || found {
-			return value, err
+		if found, err = t.window(ctx, from, to); err != nil {
+			return nil, err
 		}
 		to = from
 	}
-	return nil, nil
+	return found, nil
 }
 
 // window reads [from, to). It is done when the offsets say so: batches of
 // aborted transactions and markers move them, and show no record.
-func (t *tail) window(ctx context.Context, from, to int64) (value []byte, found bool, err error) {
+func (t *tail) window(ctx context.Context, from, to int64) (found *kgo.Record, err error) {
 	for at := from; at < to; {
 		answer, err := t.fetch(ctx, at)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		part, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 			Offset: at, IsolationLevel: kgo.ReadCommitted(), Topic: t.topic,
 		}, answer, kgo.DefaultDecompressor(), nil)
 		if part.Err != nil {
-			return nil, false, part.Err
+			return nil, part.Err
 		}
 		for _, r := range part.Records {
 			if r.Offset < to && string(r.Key) == t.k.cfg.Pipeline {
-				value, found = r.Value, true
+				found = r
 			}
 		}
 		if next <= at {
@@ -210,11 +215,11 @@ func (t *tail) window(ctx context.Context, from, to int64) (value []byte, found 
 			if len(answer.RecordBatches) == 0 && answer.LastStableOffset >= to {
 				break
 			}
-			return nil, false, fmt.Errorf("%w: no progress at offset %d of %d", ErrUncertain, at, to)
+			return nil, fmt.Errorf("%w: no progress at offset %d of %d", ErrUncertain, at, to)
 		}
 		at = next
 	}
-	return value, found, nil
+	return found, nil
 }
 
 func (t *tail) fetch(ctx context.Context, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
