@@ -3,25 +3,52 @@ package pipeline
 import (
 	"errors"
 	"hash/fnv"
-	"strconv"
-
-	"github.com/jackc/pglogrepl"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
-	"github.com/walstream/walstream/pkg/decode"
-	"github.com/walstream/walstream/pkg/outbox"
 )
 
-// simBroker is a Kafka: partitions and one checkpoint topic with a fence.
+// simBroker is a Kafka: partitions, two transactional ids, one checkpoint topic.
 type simBroker struct {
-	s         *sim
-	log       [][]simRow // by partition
-	published map[int]bool
-	refuses   map[int]int // times that a row is refused yet
-	record    checkpoint.Record
-	found     bool
-	epoch     int
+	s           *sim
+	log         [][]simRecord // by partition
+	checkpoints []simCheckpoint
+	lanes       [2]simLane
+	copies      map[int][]*simInstance // who published a row that a read_committed reader sees
+	refuses     map[int]int            // times that a row is refused yet
+	known       int                    // the server's transactions before this one are visible
 }
+
+// simRecord counts at once, or when the transaction that it is in is committed.
+type simRecord struct {
+	row simRow
+	in  *simTransaction
+}
+
+type simCheckpoint struct {
+	record checkpoint.Record
+	in     *simTransaction
+}
+
+// simTransaction is one of Kafka.
+type simTransaction struct {
+	by        *simInstance
+	rows      []simRow
+	record    *checkpoint.Record
+	committed bool
+}
+
+// simLane is one transactional id.
+type simLane struct {
+	epoch int
+	by    *simInstance // who has raised the epoch; nil for the broker itself
+	open  *simTransaction
+}
+
+var (
+	errRefused = errors.New("record refused")
+	errFenced  = errors.New("fenced")
+	errUnknown = errors.New("the outcome of a transaction is unknown")
+)
 
 func (b *simBroker) partition(key string) int {
 	h := fnv.New32a()
@@ -29,172 +56,182 @@ func (b *simBroker) partition(key string) int {
 	return int(h.Sum32()) % len(b.log)
 }
 
-var (
-	errRefused = errors.New("record refused")
-	errFenced  = errors.New("fenced")
-	errUnknown = errors.New("the outcome of the checkpoint's transaction is unknown")
-)
-
-// simEvent is an event between Submit and its answer.
-type simEvent struct {
-	row      simRow
-	position decode.Position
-	ticket   checkpoint.Ticket
+// claim fences whoever held the lane before, and ends what it left open.
+func (b *simBroker) claim(lane int, by *simInstance) (epoch int) {
+	l := &b.lanes[lane]
+	l.epoch, l.by, l.open = l.epoch+1, by, nil
+	b.s.say("%s: claims lane %d", by, lane)
+	return l.epoch
 }
 
-// simSink is an instance's side of Kafka. What it does, it does when the
-// simulation says so: records go out and are answered partition by partition, in
-// order within each, as an idempotent producer's are.
-type simSink struct {
-	b        *simBroker
-	name     int
-	epoch    int
-	base     checkpoint.Record
-	start    checkpoint.Edge
-	queue    [][]simEvent // by partition: not sent
-	sent     [][]simEvent // in the log, not answered
-	seen     map[int]bool
-	wanted   checkpoint.Edge // checkpoint asked for, not begun
-	writing  checkpoint.Edge // its transaction is open
-	report   checkpoint.Report
-	err      error
-	inFlight int
-	limit    int
-}
-
-func newSimSink(b *simBroker, name, limit int, start checkpoint.Edge, base checkpoint.Record) *simSink {
-	return &simSink{
-		b: b, name: name, epoch: b.epoch, base: base, start: start, limit: limit, seen: map[int]bool{},
-		queue: make([][]simEvent, len(b.log)), sent: make([][]simEvent, len(b.log)),
+// timeOut is a transaction that was open for too long for the broker.
+func (b *simBroker) timeOut(lane int) {
+	if l := &b.lanes[lane]; l.open != nil {
+		b.s.say("broker: the transaction of %s on lane %d timed out", l.open.by, lane)
+		l.epoch, l.by, l.open = l.epoch+1, nil, nil
 	}
 }
 
-func (k *simSink) Submit(e *outbox.Event, t checkpoint.Ticket) {
-	s := k.b.s
-	number, err := strconv.Atoi(string(e.Value))
+// check refuses an old epoch. No instance that waits for the slot may have raised
+// it; one that woke up may, and goes through the order of a start after that.
+func (b *simBroker) check(lane, epoch int, who *simInstance) error {
+	l := &b.lanes[lane]
+	if l.epoch == epoch {
+		return nil
+	}
+	if l.by != nil && l.by.sender == nil {
+		b.s.fail("%s was fenced on lane %d by %s, which does not hold the slot and never did", who, lane, l.by)
+	}
+	b.s.Fenced++
+	b.s.say("%s: fenced on lane %d", who, lane)
+	return errFenced
+}
+
+// transaction that is open on a lane, for a record that comes in.
+func (b *simBroker) transaction(lane, epoch int, by *simInstance) (*simTransaction, error) {
+	if err := b.check(lane, epoch, by); err != nil {
+		return nil, err
+	}
+	l := &b.lanes[lane]
+	if l.open == nil {
+		l.open = &simTransaction{by: by}
+	}
+	return l.open, nil
+}
+
+// append writes a row; in is nil outside of a transaction.
+func (b *simBroker) append(p int, row simRow, by *simInstance, in *simTransaction) {
+	b.log[p] = append(b.log[p], simRecord{row, in})
+	if in == nil {
+		b.appear(row, by)
+		return
+	}
+	in.rows = append(in.rows, row)
+}
+
+// appendCheckpoint writes a checkpoint record, always in a transaction.
+func (b *simBroker) appendCheckpoint(record checkpoint.Record, in *simTransaction) {
+	in.record = &record
+	b.checkpoints = append(b.checkpoints, simCheckpoint{record, in})
+}
+
+func (b *simBroker) abort(lane, epoch int) {
+	if l := &b.lanes[lane]; l.epoch == epoch {
+		l.open = nil
+	}
+}
+
+// commit makes what is in the lane's transaction visible, all at once.
+func (b *simBroker) commit(lane, epoch int, by *simInstance) error {
+	if err := b.check(lane, epoch, by); err != nil {
+		return err
+	}
+	l, before := &b.lanes[lane], b.newest()
+	tx := l.open
+	if tx == nil || tx.record == nil {
+		b.s.fail("%s commits a transaction without a checkpoint on lane %d", by, lane)
+	}
+	l.open, tx.committed = nil, true
+	b.s.KafkaCommits++
+	b.s.say("broker: %s committed on lane %d: rows %v, checkpoint %s (commit %s #%d)",
+		by, lane, tx.rows, tx.record.Covered, tx.record.CommitLSN, tx.record.Ordinal)
+	for _, row := range tx.rows {
+		b.appear(row, by)
+	}
+	if tx.record.Covered < before.Covered && !by.accepted {
+		b.s.fail("checkpoint %s of %s is behind %s, a newer one", tx.record.Covered, by, before.Covered)
+	}
+	b.checkWhole(tx)
+	b.checkCovered(tx)
+	return nil
+}
+
+// write is a transaction of its own on lane 0, with nothing but a checkpoint.
+func (b *simBroker) write(record checkpoint.Record, epoch int, by *simInstance) error {
+	tx, err := b.transaction(0, epoch, by)
 	if err != nil {
-		s.fail("event with value %q", e.Value)
+		return err
 	}
-	s.say("%d: submit row %d at %s", k.name, number, e.Position)
-	if k.seen[number] {
-		s.fail("row %d submitted twice by one instance", number)
-	}
-	k.seen[number] = true
-	if e.Position.CommitLSN < k.start.Covered {
-		s.fail("row %d at %s submitted, though the checkpoint of the start covers %s", number, e.Position, k.start.Covered)
-	}
-	if k.inFlight++; k.inFlight > k.limit {
-		s.fail("%d rows in flight, the window is %d", k.inFlight, k.limit)
-	}
-	p := k.b.partition(string(e.Key))
-	k.queue[p] = append(k.queue[p], simEvent{simRow{number, string(e.Key)}, e.Position, t})
+	b.appendCheckpoint(record, tx)
+	return b.commit(0, epoch, by)
 }
 
-func (k *simSink) Begin(checkpoint.Edge) {}
-
-func (k *simSink) End(edge checkpoint.Edge) {}
-
-func (k *simSink) Checkpoint(edge checkpoint.Edge) {
-	k.b.s.say("%d: checkpoint %s wanted", k.name, edge.Covered)
-	if edge.Covered <= k.wanted.Covered {
-		k.b.s.fail("checkpoint %s asked for after %s", edge.Covered, k.wanted.Covered)
+// newest is the newest committed checkpoint.
+func (b *simBroker) newest() checkpoint.Record {
+	for n := len(b.checkpoints) - 1; n >= 0; n-- {
+		if c := b.checkpoints[n]; c.in.committed {
+			return c.record
+		}
 	}
-	if oldest := k.oldest(); oldest != 0 && oldest < edge.Covered {
-		k.b.s.fail("checkpoint %s asked for with a row of transaction %s unacknowledged", edge.Covered, oldest)
-	}
-	k.wanted = edge
+	return checkpoint.Record{}
 }
 
-func (k *simSink) Drain(report *checkpoint.Report) {
-	report.Acked = append(report.Acked, k.report.Acked...)
-	report.Durable, report.Err = k.report.Durable, k.report.Err
-	k.inFlight -= len(k.report.Acked)
-	k.report.Reset()
+// unsettled: a transaction is open on the checkpoint topic.
+func (b *simBroker) unsettled() bool {
+	for _, l := range b.lanes {
+		if l.open != nil && l.open.record != nil {
+			return true
+		}
+	}
+	return false
 }
 
-func (k *simSink) Ready() <-chan struct{} { return neverReady }
+func (b *simBroker) visible(row simRow) bool { return len(b.copies[row.number]) > 0 }
 
-// oldest is the commit LSN of the oldest transaction with a row that was not
-// answered; 0 when there is none.
-func (k *simSink) oldest() (oldest pglogrepl.LSN) {
-	for p := range k.queue {
-		for _, events := range [][]simEvent{k.sent[p], k.queue[p]} {
-			if len(events) > 0 && (oldest == 0 || events[0].position.CommitLSN < oldest) {
-				oldest = events[0].position.CommitLSN
+// appear makes a row visible to a read_committed reader. Twice is lawful only
+// where an instance that delivers at least once was ended or paused behind its
+// checkpoint.
+func (b *simBroker) appear(row simRow, by *simInstance) {
+	for _, before := range b.copies[row.number] {
+		switch {
+		case before == by:
+			b.s.fail("row %d published twice by %s", row.number, by)
+		case before.exactly && by.exactly:
+			b.s.fail("row %d published by %s and again by %s", row.number, before, by)
+		case before.exactly && !by.paused && !by.gone && !before.paused:
+			b.s.fail("row %d published by %s and again by %s, and neither was killed or paused", row.number, before, by)
+		}
+		b.s.Duplicates++
+	}
+	b.copies[row.number] = append(b.copies[row.number], by)
+}
+
+// checkWhole: a Kafka transaction shows whole transactions of PostgreSQL, unless
+// its checkpoint says that it ends inside one.
+func (b *simBroker) checkWhole(tx *simTransaction) {
+	for _, row := range tx.rows {
+		source := b.s.source[row.number]
+		for _, other := range source.rows {
+			if b.visible(other) {
+				continue
+			}
+			if tx.record.Ordinal == 0 || tx.record.CommitLSN != source.commit {
+				b.s.fail("transaction %s is torn: row %d is visible, row %d is not", source.commit, row.number, other.number)
+			}
+			break
+		}
+	}
+	if len(tx.rows) > 0 && tx.record.Ordinal != 0 {
+		b.s.Splits++
+		if !tx.by.exactly {
+			b.s.fail("%s splits a transaction", tx.by)
+		}
+	}
+}
+
+// checkCovered: what a checkpoint covers is visible. An instance that streamed
+// from another history tells nothing about this one.
+func (b *simBroker) checkCovered(tx *simTransaction) {
+	v := b.s.server
+	if tx.by.sender == nil || tx.by.sender.history != v.history {
+		return
+	}
+	for b.known < len(v.txs) && v.txs[b.known].commit < tx.record.Covered {
+		for _, row := range v.txs[b.known].rows {
+			if !b.visible(row) && !v.txs[b.known].given {
+				b.s.fail("checkpoint %s of %s covers row %d of transaction %s, which is lost", tx.record.Covered, tx.by, row.number, v.txs[b.known].commit)
 			}
 		}
+		b.known++
 	}
-	return oldest
-}
-
-// produce writes up to n records of a partition.
-func (k *simSink) produce(p, n int) {
-	for ; n > 0 && len(k.queue[p]) > 0 && k.err == nil; n-- {
-		e := k.queue[p][0]
-		if k.b.refuses[e.row.number] > 0 {
-			k.b.refuses[e.row.number]--
-			k.b.s.say("%d: row %d refused", k.name, e.row.number)
-			k.fail(errRefused)
-			return
-		}
-		k.queue[p] = k.queue[p][1:]
-		k.sent[p] = append(k.sent[p], e)
-		k.b.log[p] = append(k.b.log[p], e.row)
-		k.b.published[e.row.number] = true
-	}
-}
-
-// answer acknowledges up to n records of a partition.
-func (k *simSink) answer(p, n int) {
-	for ; n > 0 && len(k.sent[p]) > 0 && k.err == nil; n-- {
-		k.report.Acked = append(k.report.Acked, k.sent[p][0].ticket)
-		k.sent[p] = k.sent[p][1:]
-	}
-}
-
-// fail is the end of the sink: nothing waiting goes out any more.
-func (k *simSink) fail(err error) {
-	k.err, k.report.Err = err, err
-	for p := range k.queue {
-		k.queue[p] = nil
-	}
-}
-
-// commit moves the checkpoint's transaction on by one step: begin it, or end it.
-func (k *simSink) commit(trouble int) {
-	b := k.b
-	if k.err != nil {
-		return
-	}
-	if k.writing.Covered == 0 {
-		if k.wanted.Covered > max(k.start.Covered, k.base.Covered) {
-			k.writing = k.wanted
-		}
-		return
-	}
-	edge := k.writing
-	k.writing = checkpoint.Edge{}
-	if k.epoch != b.epoch {
-		b.s.fenced++
-		b.s.say("%d: fenced", k.name)
-		k.fail(errFenced)
-		return
-	}
-	if trouble == 1 { // aborted, nobody knows
-		k.fail(errUnknown)
-		return
-	}
-	k.base = k.base.With(edge)
-	b.write(k.base)
-	if trouble == 2 { // committed, nobody knows
-		k.fail(errUnknown)
-		return
-	}
-	k.report.Durable = edge
-}
-
-// write makes a record the newest.
-func (b *simBroker) write(record checkpoint.Record) {
-	b.record, b.found = record, true
-	b.s.say("checkpoint %s is durable", record.Covered)
 }

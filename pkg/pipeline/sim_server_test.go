@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/decode"
 	"github.com/walstream/walstream/pkg/decode/decodetest"
 )
@@ -41,6 +40,7 @@ type simServer struct {
 	sender   *simWalsender            // who holds the slot
 	copied   *simServer               // a copy of the disk
 	restored bool
+	history  int // another one after a restore or a promotion
 	verified int // txs before this one are known to be published, and below the slot
 }
 
@@ -57,6 +57,7 @@ func (v *simServer) commit(rows int) {
 	for range rows {
 		s.rows++
 		tx.rows = append(tx.rows, simRow{number: s.rows, key: fmt.Sprint("k", s.rnd.IntN(s.keys))})
+		s.source[s.rows] = tx
 	}
 	v.txs = append(v.txs, tx)
 	s.say("server: transaction %s..%s xid %d, rows %v", tx.commit, tx.end, tx.xid, tx.rows)
@@ -76,8 +77,8 @@ func (v *simServer) copyDisk() {
 func (v *simServer) restore() {
 	c, before := v.copied, v.end
 	v.txs, v.end, v.xid, v.slot = slices.Clone(c.txs), c.end, c.xid, c.slot
-	v.restored, v.verified = true, 0
-	v.disconnect()
+	v.restored = true
+	v.anew()
 	v.s.say("server: restored, WAL ends at %s, slot %s", v.end, v.slot)
 	for range v.s.rnd.IntN(3) {
 		v.commit(1)
@@ -98,11 +99,18 @@ func (v *simServer) promote() {
 	}
 	v.left[v.timeline] = at
 	v.timeline++
-	v.end, v.verified = at, 0
+	v.end = at
 	v.slot = min(v.slot, at)
 	v.slot -= min(v.slot-1, pglogrepl.LSN(rnd.IntN(30))) // it was synchronized a moment ago
-	v.disconnect()
+	v.anew()
 	v.s.say("server: promoted to timeline %d at %s, slot %s", v.timeline, at, v.slot)
+}
+
+// anew is another history.
+func (v *simServer) anew() {
+	v.history++
+	v.verified, v.s.broker.known = 0, 0
+	v.disconnect()
 }
 
 // meddle is somebody who moves the slot.
@@ -120,19 +128,23 @@ func (v *simServer) disconnect() {
 	}
 }
 
-func (v *simServer) identity(record checkpoint.Record) checkpoint.Server {
-	id := checkpoint.Server{SystemID: "7", Timeline: v.timeline, Database: "d", Flushed: v.end}
-	if record.Timeline != v.timeline {
-		left, known := v.left[record.Timeline]
-		id.SwitchPoint, id.SwitchUnknown = left, !known
+// find returns a transaction of the server's history.
+func (v *simServer) find(commit pglogrepl.LSN, xid uint32) *simTx {
+	for _, tx := range v.txs {
+		if tx.commit == commit && tx.xid == xid {
+			return tx
+		}
 	}
-	return id
+	return nil
 }
 
 // simWalsender is one replication connection.
 type simWalsender struct {
 	server    *simServer
+	owner     *simInstance
+	history   int // of the server, when it was connected
 	dead      bool
+	socket    [][]byte // read by the kernel, when it died
 	described bool
 	next      int // transaction to send
 	queue     [][]byte
@@ -142,13 +154,23 @@ type simWalsender struct {
 	legal     map[pglogrepl.LSN]bool
 }
 
-// connect takes the slot; whoever held it has timed out.
-func (v *simServer) connect() *simWalsender {
-	v.disconnect()
-	w := &simWalsender{server: v, sent: v.slot, start: v.slot, legal: map[pglogrepl.LSN]bool{v.slot: true}}
+// connect takes the slot, which must be free.
+func (v *simServer) connect(owner *simInstance) *simWalsender {
+	w := &simWalsender{server: v, owner: owner, history: v.history, sent: v.slot, start: v.slot, legal: map[pglogrepl.LSN]bool{v.slot: true}}
 	w.next, _ = slices.BinarySearchFunc(v.txs, v.slot, func(tx *simTx, lsn pglogrepl.LSN) int { return int(tx.commit) - int(lsn) })
 	v.sender = w
 	return w
+}
+
+// buffer is what a paused instance will find in its socket.
+func (w *simWalsender) buffer(n int) {
+	for ; n > 0; n-- {
+		payload, ok := w.frame()
+		if !ok {
+			return
+		}
+		w.socket = append(w.socket, payload)
+	}
 }
 
 var errDisconnected = errors.New("the connection is gone")
@@ -156,7 +178,11 @@ var errDisconnected = errors.New("the connection is gone")
 // frame is the next piece of the stream.
 func (w *simWalsender) frame() (payload []byte, ok bool) {
 	if w.dead {
-		return nil, false
+		if len(w.socket) == 0 {
+			return nil, false
+		}
+		payload, w.socket = w.socket[0], w.socket[1:]
+		return payload, true
 	}
 	if len(w.queue) == 0 && w.next < len(w.server.txs) {
 		w.queue = w.encode(w.server.txs[w.next])
@@ -211,26 +237,29 @@ func (w *simWalsender) keepalive(rnd *rand.Rand, newest bool) (payload []byte, o
 
 // SendStatus moves the slot, and checks that it may.
 func (w *simWalsender) SendStatus(received, confirmed pglogrepl.LSN, _ bool) error {
+	v, s := w.server, w.server.s
 	if w.dead {
+		if s.rnd.IntN(2) == 0 {
+			return nil // nobody has noticed yet
+		}
 		return errDisconnected
 	}
-	v, s := w.server, w.server.s
 	s.say("status received %s, confirmed %s", received, confirmed)
 	if received < confirmed {
 		s.fail("confirmed %s beyond received %s", confirmed, received)
 	}
-	if confirmed > s.broker.record.Covered && confirmed != w.start {
-		s.fail("confirmed %s beyond the durable checkpoint %s", confirmed, s.broker.record.Covered)
+	if covered := s.broker.newest().Covered; confirmed > covered && confirmed != w.start {
+		s.fail("confirmed %s beyond the durable checkpoint %s", confirmed, covered)
 	}
 	if !w.legal[confirmed] && confirmed != w.alsoLegal {
 		s.fail("confirmed %s: no commit's end, no keepalive", confirmed)
 	}
-	if oldest := s.instance.sink.oldest(); oldest != 0 && oldest < confirmed {
+	if oldest := w.owner.sink.common().oldest(); oldest != 0 && oldest < confirmed {
 		s.fail("confirmed %s with a row of transaction %s unacknowledged", confirmed, oldest)
 	}
 	for v.verified < len(v.txs) && v.txs[v.verified].commit < confirmed {
 		for _, row := range v.txs[v.verified].rows {
-			if !s.broker.published[row.number] && !v.txs[v.verified].given {
+			if !s.broker.visible(row) && !v.txs[v.verified].given {
 				s.fail("confirmed %s: row %d of transaction %s is lost", confirmed, row.number, v.txs[v.verified].commit)
 			}
 		}
