@@ -33,6 +33,9 @@ type Config struct {
 	TopicPartitions        int32 // -1: the broker's default
 	TopicReplicationFactor int16 // -1: the broker's default
 
+	// Seen remembers topics beyond the life of one Kafka; nil: not beyond it.
+	Seen *Seen
+
 	Version string
 	Logger  zerolog.Logger
 	// DialContext replaces the dialer, for tests; TLS is laid over it.

@@ -27,6 +27,9 @@ func Open(cfg Config) (*Kafka, error) {
 		return nil, err
 	}
 	k := &Kafka{cfg: cfg, log: cfg.Logger, patience: TransactionTimeout + brokerAbortInterval}
+	if k.cfg.Seen == nil {
+		k.cfg.Seen = NewSeen()
+	}
 	client, err := k.newClient(append(k.common(), kgo.RetryTimeout(askTimeout)))
 	if err != nil {
 		return nil, err

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -88,6 +90,44 @@ type topicSpec struct {
 	configs    map[string]string
 }
 
+// String says what is asked for.
+func (s topicSpec) String() string {
+	partitions, replicas := "the broker's default number of partitions", fmt.Sprintf("replication factor %d", s.replicas)
+	switch {
+	case s.partitions == 1:
+		partitions = "1 partition"
+	case s.partitions > 1:
+		partitions = fmt.Sprintf("%d partitions", s.partitions)
+	}
+	switch {
+	case s.replicas > 0:
+	case s.partitions > 0:
+		replicas = "the broker's default replication factor"
+	default:
+		replicas = "replication factor"
+	}
+	return partitions + " and " + replicas
+}
+
+// Seen are the topics that a process has sent rows to, and their numbers of
+// partitions. It may be used by several goroutines.
+type Seen struct {
+	mu         sync.Mutex
+	partitions map[string]int
+}
+
+// NewSeen returns an empty one.
+func NewSeen() *Seen { return &Seen{partitions: map[string]int{}} }
+
+// note returns the number before, 0 when the topic is new.
+func (s *Seen) note(topic string, partitions int) (before int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before = s.partitions[topic]
+	s.partitions[topic] = partitions
+	return before
+}
+
 // create makes the topic; that somebody else has just done so is as good. It
 // returns when the cluster shows it.
 func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
@@ -111,8 +151,7 @@ func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
 	answer := &resp.Topics[0]
 	switch err := kerr.ErrorForCode(answer.ErrorCode); {
 	case err == nil:
-		k.log.Info().Str("topic", spec.name).Int32("partitions", answer.NumPartitions).
-			Int16("replication_factor", answer.ReplicationFactor).Msg("made the topic")
+		k.logMade(answer)
 	case errors.Is(err, kerr.TopicAlreadyExists):
 	case answer.ErrorMessage != nil && *answer.ErrorMessage != "":
 		return fmt.Errorf("%w: %s", err, *answer.ErrorMessage)
@@ -120,6 +159,18 @@ func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
 		return err
 	}
 	return k.awaitTopic(ctx, spec.name)
+}
+
+func (k *Kafka) logMade(made *kmsg.CreateTopicsResponseTopic) {
+	log := func(event *zerolog.Event) *zerolog.Event {
+		return event.Str("topic", made.Topic).Int32("partitions", made.NumPartitions).Int16("replication_factor", made.ReplicationFactor)
+	}
+	if before := k.cfg.Seen.note(made.Topic, int(made.NumPartitions)); before != 0 && before != int(made.NumPartitions) {
+		log(k.log.Warn()).Int("before", before).
+			Msg("made the topic anew, and it had another number of partitions: keys go to other partitions from here on")
+		return
+	}
+	log(k.log.Info()).Msg("made the topic")
 }
 
 func (k *Kafka) awaitTopic(ctx context.Context, name string) error {
@@ -197,6 +248,7 @@ func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error)
 		f := topicFacts{name: name}
 		if f.partitions, f.err = k.usable(ctx, name, topics[name]); f.err == nil {
 			present = append(present, name)
+			k.cfg.Seen.note(name, f.partitions)
 		} else if Retriable(f.err) {
 			return nil, f.err
 		}
@@ -258,12 +310,13 @@ func (k *Kafka) provide(ctx context.Context, name string) error {
 	if !k.cfg.CreateTopics {
 		return fmt.Errorf("the topic does not exist: create it (%s), or start with --create-topics", k.cfg.command("kafka-topics", "--create --topic %s", name))
 	}
-	err := k.create(ctx, topicSpec{name: name, partitions: k.cfg.TopicPartitions, replicas: k.cfg.TopicReplicationFactor})
+	spec := topicSpec{name: name, partitions: k.cfg.TopicPartitions, replicas: k.cfg.TopicReplicationFactor}
+	err := k.create(ctx, spec)
 	switch {
 	case isAccess(err):
 		return k.cfg.denied(rightCreate, topicResource(name), err)
 	case err != nil:
-		return fmt.Errorf("create it with %d partitions and replication factor %d: %w", k.cfg.TopicPartitions, k.cfg.TopicReplicationFactor, err)
+		return fmt.Errorf("create it with %s: %w", spec, err)
 	}
 	return nil
 }

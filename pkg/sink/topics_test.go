@@ -50,15 +50,81 @@ func TestCreateTopics(t *testing.T) {
 func TestCreateTopicsRefusedByTheCluster(t *testing.T) {
 	everyBroker(t, func(t *testing.T, brokers []string) {
 		cfg := testConfig(t, brokers)
-		cfg.CreateTopics, cfg.TopicReplicationFactor = true, 9
+		cfg.CreateTopics, cfg.TopicPartitions, cfg.TopicReplicationFactor = true, -1, 9
 		r := start(t, cfg)
 		r.transaction(event(unique("wide"), "k", "x", 1))
 		err := r.untilError()
 		if !as[*DeliveryError](err) {
 			t.Fatalf("reported %v", err)
 		}
-		mustContain(t, err, "replication factor 9")
+		mustContain(t, err, "replication factor 9", "the broker's default number of partitions")
 	})
+}
+
+func TestTopicSpecInWords(t *testing.T) {
+	for _, c := range []struct {
+		spec topicSpec
+		want string
+	}{
+		{topicSpec{partitions: -1, replicas: -1}, "the broker's default number of partitions and replication factor"},
+		{topicSpec{partitions: 3, replicas: -1}, "3 partitions and the broker's default replication factor"},
+		{topicSpec{partitions: -1, replicas: 2}, "the broker's default number of partitions and replication factor 2"},
+		{topicSpec{partitions: 1, replicas: 2}, "1 partition and replication factor 2"},
+	} {
+		if got := c.spec.String(); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// A topic that was deleted and is made anew may have another number of
+// partitions: who relies on the order of a key has to know. The client of a run
+// does not know what the one before knew; the process does.
+func TestTopicMadeAnewWithOtherPartitions(t *testing.T) {
+	const changed = "made the topic anew"
+	for name, c := range map[string]struct {
+		before    int32
+		otherRun  bool
+		wantWords []string
+	}{
+		"others":                 {5, false, []string{changed, `"before":5`, `"partitions":2`, "keys go to other partitions"}},
+		"others, in another run": {5, true, []string{changed, `"before":5`, `"partitions":2`}},
+		"the same":               {2, false, []string{"made the topic"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, brokers := testenv.NewKfake(t)
+			topic := createTopic(t, brokers, c.before, nil)
+			cfg := testConfig(t, brokers)
+			cfg.CreateTopics, cfg.TopicPartitions, cfg.TopicReplicationFactor = true, 2, 1
+			log := new(locked)
+			cfg.Logger = zerolog.New(log).Level(zerolog.InfoLevel)
+			cfg.Seen = NewSeen()
+			k := open(t, cfg)
+			learn := func() {
+				t.Helper()
+				facts, err := k.learn(within(t, 20*time.Second), []string{topic})
+				if err != nil || len(facts) != 1 || facts[0].err != nil {
+					t.Fatalf("got %+v, %v", facts, err)
+				}
+			}
+			learn()
+			if err := cluster.DeleteTopic(topic); err != nil {
+				t.Fatal(err)
+			}
+			if c.otherRun {
+				k = open(t, cfg)
+			}
+			learn()
+			for _, part := range append(c.wantWords, topic) {
+				if !strings.Contains(log.String(), part) {
+					t.Errorf("log %s lacks %s", log, part)
+				}
+			}
+			if c.before == 2 && strings.Contains(log.String(), changed) {
+				t.Errorf("log %s tells of a change", log)
+			}
+		})
+	}
 }
 
 // A broker that does not know a topic yet is doubted; only a topic that stays
