@@ -212,10 +212,20 @@ func compareSlotHealth(record *Record, slot Slot) (Decision, error) {
 	return Decision{}, nil
 }
 
+// reach is the least LSN that a WAL with all that was published ends beyond: a
+// transaction that was split lies beyond what is covered.
+func (r *Record) reach() pglogrepl.LSN {
+	if r.Ordinal > 0 {
+		return max(r.Covered, r.CommitLSN+1)
+	}
+	return r.Covered
+}
+
 // compareHistory looks for a server that was restored or promoted away. accepted
 // is not empty when the operator's accept-lost-tail fits.
 func compareHistory(record *Record, server Server, accept Accept) (accepted string, err error) {
-	if record.Timeline != server.Timeline && (server.SwitchUnknown || server.SwitchPoint < record.Covered) {
+	reach := record.reach()
+	if record.Timeline != server.Timeline && (server.SwitchUnknown || server.SwitchPoint < reach) {
 		if !server.SwitchUnknown && accept.LostTail != 0 && accept.LostTail == server.SwitchPoint {
 			return fmt.Sprintf("accept-lost-tail=%s", server.SwitchPoint), nil
 		}
@@ -226,13 +236,13 @@ func compareHistory(record *Record, server Server, accept Accept) (accepted stri
 		}
 		_, err = refuse(RefuseTimeline, "the server left timeline %d at %s, before the checkpoint at %s: Kafka holds events of these %s that PostgreSQL has lost, and their LSNs and ids are in use again",
 			fmt.Sprintf("tell the consumers, then start once with --accept-lost-tail=%s", server.SwitchPoint),
-			record.Timeline, server.SwitchPoint, record.Covered, size(server.SwitchPoint, record.Covered))
+			record.Timeline, server.SwitchPoint, reach, size(server.SwitchPoint, reach))
 		return "", err
 	}
-	if record.Covered > server.Flushed {
+	if reach > server.Flushed {
 		_, err = refuse(RefuseRestored, "the checkpoint stands at %s, but the server's WAL ends at %s: the server was restored from an older state, and %s of published history are gone from it",
 			"connect to the server of the checkpoint; if the older state stays, name another --pipeline and slot for it",
-			record.Covered, server.Flushed, size(server.Flushed, record.Covered))
+			reach, server.Flushed, size(server.Flushed, reach))
 	}
 	return "", err
 }

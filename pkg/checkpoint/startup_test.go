@@ -65,6 +65,13 @@ func TestCompareStarts(t *testing.T) {
 		"promoted far behind it": {
 			with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 5, 15*mib }), Decision{Verdict: Continue, Start: edge},
 		},
+		"promoted behind a transaction that was published in part": {
+			with(func(s *situation) {
+				s.record.CommitLSN, s.record.Ordinal, s.record.Complete = 12*mib, 500, false
+				s.server.Timeline, s.server.SwitchPoint = 4, 12*mib+48
+			}),
+			Decision{Verdict: Continue, Start: Edge{Covered: 10 * mib, CommitLSN: 12 * mib, XID: 733, CommitTime: epoch, Ordinal: 500}},
+		},
 		"set-up cut short before the slot": {
 			with(func(s *situation) { s.record, s.slot = settingUp(), Slot{} }), Decision{Verdict: Fresh},
 		},
@@ -196,6 +203,23 @@ var refusals = []struct {
 		}),
 		kind: RefuseTimeline, found: []string{"0/700000", "0/A00000"}, remedy: []string{"--accept-lost-tail=0/700000"},
 		accept: &Accept{LostTail: 7 * mib}, start: Edge{Covered: 7 * mib, CommitLSN: 7 * mib}, says: "accept-lost-tail=0/700000",
+	},
+	{
+		name: "a standby promoted inside the part of a transaction that was published",
+		situation: with(func(s *situation) {
+			s.record.CommitLSN, s.record.Ordinal, s.record.Complete = 12*mib, 500, false
+			s.server.Timeline, s.server.SwitchPoint = 4, 11*mib
+		}),
+		kind: RefuseTimeline, found: []string{"left timeline 3 at 0/B00000", "0/C00001", "1.0 MiB"}, remedy: []string{"tell the consumers", "--accept-lost-tail=0/B00000"},
+		accept: &Accept{LostTail: 11 * mib}, start: Edge{Covered: 11 * mib, CommitLSN: 11 * mib}, says: "accept-lost-tail=0/B00000",
+	},
+	{
+		name: "a server restored to before a transaction that was published in part",
+		situation: with(func(s *situation) {
+			s.record.CommitLSN, s.record.Ordinal, s.record.Complete = 12*mib, 500, false
+			s.server.Flushed = 12 * mib
+		}),
+		kind: RefuseRestored, found: []string{"0/C00001", "WAL ends at 0/C00000"}, remedy: []string{"--pipeline"},
 	},
 	{
 		name:      "a timeline nobody knows",
