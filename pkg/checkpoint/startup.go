@@ -132,7 +132,10 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 				slotName, slot.Confirmed, edge.Covered, size(edge.Covered, slot.Confirmed))
 		}
 		accepted = append(accepted, fmt.Sprintf("accept-gap=%s..%s", edge.Covered, slot.Confirmed))
-		edge = Edge{Covered: slot.Confirmed}
+		if edge.Ordinal == 0 || edge.CommitLSN < slot.Confirmed { // else the gap ends before a split transaction: its rest comes yet
+			edge = Edge{}
+		}
+		edge.Covered = slot.Confirmed
 	}
 	if !newServer && record.OptionsHash != "" && record.OptionsHash != server.Rows {
 		if accept.Rows == "" || accept.Rows != server.Rows {

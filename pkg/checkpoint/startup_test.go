@@ -222,6 +222,26 @@ var refusals = []struct {
 		kind: RefuseRestored, found: []string{"0/C00001", "WAL ends at 0/C00000"}, remedy: []string{"--pipeline"},
 	},
 	{
+		name: "a slot moved up to a transaction that was published in part",
+		situation: with(func(s *situation) {
+			s.record.CommitLSN, s.record.Ordinal, s.record.Complete = 12*mib, 500, false
+			s.slot.Confirmed = 12 * mib
+		}),
+		kind: RefuseGap, found: []string{"0/C00000", "0/A00000"}, remedy: []string{"--accept-gap=0/A00000..0/C00000"},
+		accept: &Accept{GapFrom: 10 * mib, GapTo: 12 * mib}, says: "accept-gap=0/A00000..0/C00000",
+		start: Edge{Covered: 12 * mib, CommitLSN: 12 * mib, XID: 733, CommitTime: epoch, Ordinal: 500},
+	},
+	{
+		name: "a slot moved beyond a transaction that was published in part",
+		situation: with(func(s *situation) {
+			s.record.CommitLSN, s.record.Ordinal, s.record.Complete = 12*mib, 500, false
+			s.slot.Confirmed = 12*mib + 1
+		}),
+		kind: RefuseGap, found: []string{"0/C00001", "0/A00000"}, remedy: []string{"--accept-gap=0/A00000..0/C00001"},
+		accept: &Accept{GapFrom: 10 * mib, GapTo: 12*mib + 1}, says: "accept-gap=0/A00000..0/C00001",
+		start: Edge{Covered: 12*mib + 1},
+	},
+	{
 		name:      "a timeline nobody knows",
 		situation: with(func(s *situation) { s.server.Timeline, s.server.SwitchUnknown = 2, true }),
 		kind:      RefuseTimeline, found: []string{"timeline 3", "timeline 2"}, remedy: []string{"connect to the server of the checkpoint"},
