@@ -83,7 +83,7 @@ const (
 	maxPause   = 30 * time.Second // failing
 	maxStandby = time.Second      // waiting for a slot
 	// healthyAfter is how long a run must have streamed for the next pause to
-	// begin small again.
+	// begin small again, unless it confirmed something before.
 	healthyAfter = 10 * time.Second
 )
 
@@ -91,6 +91,7 @@ const (
 func (s *Supervisor) Run(ctx context.Context) error {
 	pause := firstPause
 	for {
+		confirmed := s.Progress().Confirmed
 		err := s.attempt(ctx)
 		class := Classify(err)
 		switch {
@@ -106,7 +107,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		if class.Action == Wait {
 			limit = maxStandby
 		}
-		if p := s.Progress(); p.State == Streaming && time.Since(p.Since) > healthyAfter {
+		if p := s.Progress(); p.Confirmed > confirmed || p.State == Streaming && time.Since(p.Since) > healthyAfter {
 			pause = firstPause
 		}
 		s.note(class, err)
