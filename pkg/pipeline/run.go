@@ -346,6 +346,7 @@ func (r *run) fence(ctx context.Context) (err error) {
 func (r *run) stream(ctx context.Context, core *Core) error {
 	r.loop.publish(core, r.loop.last, time.Now()) // before the state: nothing of the run before may be read as this one's
 	r.board.state(Streaming, "")
+	r.noted = "" // what ends this stream is news, also when it ended the last one
 	r.log.Info().Str("slot", r.cfg.Slot).Uint32("walsender_pid", r.conn.PID()).Str("delivery", string(r.cfg.Delivery)).Msg("streaming")
 	err := r.loop.run(ctx, core, r.cfg.ShutdownGrace)
 	r.loop.publish(core, r.loop.last, time.Now())
