@@ -89,7 +89,7 @@ const (
 
 // Run keeps the pipeline going until ctx ends, or until an error needs a person.
 func (s *Supervisor) Run(ctx context.Context) error {
-	pause := firstPause
+	var pause time.Duration
 	for {
 		confirmed := s.Progress().Confirmed
 		err := s.attempt(ctx)
@@ -103,20 +103,29 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.board.state(Refused, err.Error())
 			return err
 		}
-		limit := maxPause
-		if class.Action == Wait {
-			limit = maxStandby
-		}
-		if p := s.Progress(); p.Confirmed > confirmed || p.State == Streaming && time.Since(p.Since) > healthyAfter {
-			pause = firstPause
-		}
+		p := s.Progress()
+		progressed := p.Confirmed > confirmed || p.State == Streaming && time.Since(p.Since) > healthyAfter
+		pause = nextPause(pause, progressed, class)
 		s.note(class, err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(jitter(pause)):
 		}
-		pause = min(2*pause, limit)
 	}
+}
+
+// nextPause doubles the one before, from firstPause after progress. One that
+// failing has made long is not for a standby instance: the slot may be free any
+// moment.
+func nextPause(before time.Duration, progressed bool, class Class) time.Duration {
+	if progressed {
+		before = 0
+	}
+	limit := maxPause
+	if class.Action == Wait {
+		limit = maxStandby
+	}
+	return min(max(2*before, firstPause), limit)
 }
 
 // note makes the reason of the pause known, once for as long as it stays.
