@@ -92,7 +92,7 @@ func TestC24PublicationMadeAnewWhileDown(t *testing.T) {
 				if code := r.ends(s, 20*time.Second); code != 4 {
 					t.Fatalf("exit code %d, want 4\n%s", code, s.Log())
 				}
-				s = r.stream("--accept-gap", r.flag(s, "accept-gap"))
+				r.stream("--accept-gap", r.flag(s, "accept-gap"))
 			case <-time.After(3 * time.Second):
 				r.check(s.WaitStreaming(r.ctx))
 			}
