@@ -13,6 +13,7 @@ import (
 	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/pipeline"
 	"github.com/walstream/walstream/pkg/replication"
+	"github.com/walstream/walstream/pkg/sink"
 )
 
 // checkTimeout bounds the whole check: a server that does not answer is a
@@ -61,7 +62,8 @@ func verdict(findings []replication.Finding) error {
 			return classified(f.Err)
 		}
 		failures++
-		if errors.Is(f.Err, replication.ErrMissingRight) || errors.Is(f.Err, replication.ErrAuthentication) {
+		_, kafka := errors.AsType[*sink.AccessError](f.Err)
+		if kafka || errors.Is(f.Err, replication.ErrMissingRight) || errors.Is(f.Err, replication.ErrAuthentication) {
 			rights++
 		}
 	}

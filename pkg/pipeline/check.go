@@ -93,6 +93,10 @@ func (r *run) checkConnection(ctx context.Context) replication.Finding {
 	}
 	if err != nil {
 		f := failed(name, err)
+		if right, ok := errors.AsType[*replication.RightError](err); ok {
+			f.Remedy = right.SQL
+			return f
+		}
 		f.Remedy = "the role needs REPLICATION and a line in pg_hba.conf that lets it in; a pooler in the path must be gone around"
 		return f
 	}
@@ -114,7 +118,7 @@ func checkKafka(ctx context.Context, cfg Config) []replication.Finding {
 	}
 	var findings []replication.Finding
 	for _, f := range kafka.Check(ctx, topics) {
-		findings = append(findings, replication.Finding{Name: f.Name, Status: replication.Status(f.Status), Detail: f.Detail, Remedy: f.Remedy})
+		findings = append(findings, replication.Finding{Name: f.Name, Status: replication.Status(f.Status), Detail: f.Detail, Remedy: f.Remedy, Err: f.Err})
 	}
 	return findings
 }

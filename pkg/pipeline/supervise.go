@@ -66,6 +66,7 @@ type Supervisor struct {
 
 // NewSupervisor returns a supervisor that has not started.
 func NewSupervisor(cfg Config) *Supervisor {
+	cfg.Kafka.Seen = sink.NewSeen()
 	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}}
 	now := time.Now()
 	s.board.current.Store(&Progress{
