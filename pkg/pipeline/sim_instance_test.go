@@ -227,13 +227,13 @@ func (i *simInstance) work(n int) error {
 	s, k, rnd := i.s, i.sink.common(), i.s.rnd
 	p := rnd.IntN(len(k.queue) + 1)
 	switch {
-	case n < 460:
+	case n < 420:
 		return i.frames(1 + rnd.IntN(5))
-	case n < 510:
+	case n < 480:
 		if payload, ok := i.sender.keepalive(rnd, false); ok && !i.stopping && !i.core.Full() {
 			return i.core.OnFrame(payload, s.now)
 		}
-	case n < 630:
+	case n < 610:
 		k.produce(p, 1+rnd.IntN(4))
 	case n < 740:
 		k.answer(p, 1+rnd.IntN(4))

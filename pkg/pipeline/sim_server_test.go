@@ -239,7 +239,7 @@ func (w *simWalsender) keepalive(rnd *rand.Rand, newest bool) (payload []byte, o
 func (w *simWalsender) SendStatus(received, confirmed pglogrepl.LSN, _ bool) error {
 	v, s := w.server, w.server.s
 	if w.dead {
-		if s.rnd.IntN(2) == 0 {
+		if s.rnd.IntN(4) > 0 {
 			return nil // nobody has noticed yet
 		}
 		return errDisconnected

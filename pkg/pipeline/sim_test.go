@@ -25,6 +25,7 @@ type sim struct {
 	limits  checkpoint.Limits
 	maxTime time.Duration // that a Kafka transaction takes in rows
 	exactly int           // chance in a hundred that an instance delivers exactly once
+	awake   int           // chance in a hundred that a paused instance goes on for a while
 
 	server  *simServer
 	broker  *simBroker
@@ -54,6 +55,7 @@ func newSim(seed uint64, told bool) *sim {
 	s.limits = checkpoint.Limits{Events: 1 + rnd.IntN(12), Bytes: 1 << 30}
 	s.maxTime = []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, time.Hour}[rnd.IntN(4)]
 	s.exactly = []int{0, 100, 100, 60}[rnd.IntN(4)]
+	s.awake = []int{5, 15, 40}[rnd.IntN(3)]
 	s.server = &simServer{s: s, end: 1000, xid: 700, timeline: 1, left: map[uint32]pglogrepl.LSN{}}
 	s.broker = &simBroker{s: s, log: make([][]simRecord, 1+rnd.IntN(3)), copies: map[int][]*simInstance{}, refuses: map[int]int{}}
 	for range 1 + rnd.IntN(2) {
@@ -105,6 +107,9 @@ func (s *sim) setUp() {
 // step is one thing that happens somewhere.
 func (s *sim) step() {
 	s.now = s.now.Add(time.Duration(s.rnd.IntN(300)) * time.Millisecond)
+	if s.rnd.IntN(100) < s.awake {
+		s.zombie(1 + s.rnd.IntN(8))
+	}
 	switch n := s.rnd.IntN(1000); {
 	case n < 80:
 		s.server.commit(s.rnd.IntN(4))
@@ -120,8 +125,6 @@ func (s *sim) step() {
 		s.broker.timeOut(s.rnd.IntN(simLanes))
 	case n < 145:
 		s.accident()
-	case n < 200:
-		s.zombie()
 	default:
 		s.act(s.live[s.rnd.IntN(len(s.live))], n)
 	}
@@ -137,8 +140,14 @@ func (s *sim) act(i *simInstance, n int) {
 		if s.after(i, i.starting()); i.streams() || !slices.Contains(s.live, i) {
 			return
 		}
-		if s.rnd.IntN(4) == 0 {
-			s.zombie()
+		switch s.rnd.IntN(16) {
+		case 0, 1, 2, 3:
+			s.zombie(1 + s.rnd.IntN(8))
+		case 4:
+			if i.sender != nil {
+				s.pause(i)
+				return
+			}
 		}
 	}
 }
@@ -196,7 +205,7 @@ func (s *sim) cutOff() {
 // pause an instance until it has lost the slot; it may wake up at any time.
 func (s *sim) pause(i *simInstance) {
 	s.say("%s: paused", i)
-	i.sender.buffer(s.rnd.IntN(12))
+	i.sender.buffer(s.rnd.IntN(30))
 	i.paused = true
 	s.leave(i)
 }
@@ -223,43 +232,33 @@ func (s *sim) leave(i *simInstance) {
 	}
 }
 
-// zombie goes on for a moment, with what it had.
-func (s *sim) zombie() {
+// zombie goes on for n moments, with what it had.
+func (s *sim) zombie(n int) {
 	if len(s.zombies) == 0 {
 		return
 	}
 	z := s.zombies[s.rnd.IntN(len(s.zombies))]
-	if !z.streams() {
-		s.after(z, z.starting())
-		return
-	}
-	k := z.sink.common()
-	p := s.rnd.IntN(len(k.queue) + 1)
-	if z.gone {
-		if s.rnd.IntN(3) == 0 {
-			k.late()
-			s.down(z, errDied)
-			return
+	for ; n > 0 && slices.Contains(s.zombies, z); n-- {
+		switch {
+		case !z.streams():
+			s.after(z, z.starting())
+		case z.gone:
+			s.arrive(z)
+		default:
+			s.after(z, z.work(s.rnd.IntN(1000)))
 		}
-		k.produce(p, 1+s.rnd.IntN(3))
+	}
+}
+
+// arrive is what one that was killed had sent.
+func (s *sim) arrive(z *simInstance) {
+	k := z.sink.common()
+	if s.rnd.IntN(3) > 0 {
+		k.produce(s.rnd.IntN(len(k.queue)+1), 1+s.rnd.IntN(3))
 		return
 	}
-	var err error
-	switch s.rnd.IntN(8) {
-	case 0:
-		k.produce(p, 1+s.rnd.IntN(3))
-	case 1:
-		k.answer(p, 1+s.rnd.IntN(3))
-	case 2, 3, 4:
-		z.commit(1 + s.rnd.IntN(4))
-	case 5:
-		err = z.frames(1 + s.rnd.IntN(6))
-	case 6:
-		err = z.core.OnTick(s.now)
-	default:
-		err = z.core.OnAcks(s.now)
-	}
-	s.after(z, err)
+	k.late()
+	s.down(z, errDied)
 }
 
 // giveUp rows: an operator took a gap upon himself.
