@@ -174,17 +174,22 @@ func (t *transaction) onConflict(ctx context.Context, _ int) error {
 	return nil
 }
 
+// own are the transaction's last rows, or most of them: others draw ids too. (The
+// subquery is what lets the index be used.)
+func own(rows int) string {
+	return fmt.Sprintf("id > (SELECT currval('outbox_id_seq')) - %d AND xmin = pg_current_xact_id()::xid", rows)
+}
+
 // deleted rows were inserted: they are published.
 func (t *transaction) deleted(ctx context.Context, rows int) error {
 	return t.all(ctx, func() error { return t.write(ctx, rows, false) },
-		fmt.Sprintf("DELETE FROM outbox WHERE id > currval('outbox_id_seq') - %d AND xmin = pg_current_xact_id()::xid", rows))
+		"DELETE FROM outbox WHERE "+own(rows))
 }
 
 // updated rows are published as they were inserted.
 func (t *transaction) updated(ctx context.Context, rows int) error {
 	return t.all(ctx, func() error { return t.write(ctx, rows, false) },
-		fmt.Sprintf("UPDATE outbox SET payload = convert_to('%d/%d/%d/%d/', 'UTF8') WHERE id > currval('outbox_id_seq') - %d AND xmin = pg_current_xact_id()::xid",
-			t.n, t.number, ghost, t.size, rows))
+		fmt.Sprintf("UPDATE outbox SET payload = convert_to('%d/%d/%d/%d/', 'UTF8') WHERE ", t.n, t.number, ghost, t.size)+own(rows))
 }
 
 // generated are rows from $3 to below $4, made by the server.
