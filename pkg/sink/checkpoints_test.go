@@ -41,11 +41,17 @@ func writeIn(t testing.TB, c *kgo.Client, topic, key, value string, end *kgo.Tra
 
 func endAs(commit kgo.TransactionEndTry) *kgo.TransactionEndTry { return &commit }
 
+// mustLoad waits until readers see what a commit that was answered has written.
 func mustLoad(t testing.TB, store checkpoint.Store, want int) {
 	t.Helper()
-	got, found, err := store.Load(within(t, 20*time.Second))
-	if err != nil || found != (want != 0) || int(got.Covered) != want {
-		t.Fatalf("loaded %d (found %v, %v), want %d", got.Covered, found, err, want)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		got, found, err := store.Load(within(t, 20*time.Second))
+		if err == nil && found == (want != 0) && int(got.Covered) == want {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("loaded %d (found %v, %v), want %d", got.Covered, found, err, want)
+		}
 	}
 }
 

@@ -38,6 +38,7 @@ type committing struct {
 	beganAt time.Time     // of the last transaction
 	endedAt time.Time     // likewise
 	loaded  bool          // more was waiting when it ended
+	answer  chan error    // to the last checkpoint record
 	covered pglogrepl.LSN // by the checkpoints written
 	torn    bool          // the last one lies inside a PostgreSQL transaction
 }
@@ -229,35 +230,19 @@ func (t *Transactional) finish(lane *lane, edge checkpoint.Edge) error {
 		return err
 	}
 	lane.writes(record.Topic)
-	answer := make(chan error, 1)
+	t.answer = make(chan error, 1)
 	lane.client.Produce(t.records, record, func(_ *kgo.Record, err error) {
 		if err != nil {
 			t.cancel()
 		}
-		answer <- err
+		t.answer <- err
 	})
-	if err := lane.client.Flush(t.records); err != nil {
-		return t.whyStopped(answer)
-	}
-	if t.stopping() {
-		return t.whyStopped(answer)
+	if lane.client.Flush(t.records) != nil || t.stopping() {
+		return errStopped
 	}
 	ctx, cancel := context.WithTimeout(t.tasks, commitTimeout)
 	defer cancel()
 	return lane.commit(ctx)
-}
-
-// whyStopped: the checkpoint's own refusal, or that of a row, which is explained
-// elsewhere.
-func (t *Transactional) whyStopped(answer <-chan error) error {
-	select {
-	case err := <-answer:
-		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) {
-			return fmt.Errorf("produce: %w", err)
-		}
-	default:
-	}
-	return errStopped
 }
 
 // giveUp ends the sink: nothing more is produced, the open transaction is aborted
@@ -269,11 +254,30 @@ func (t *Transactional) giveUp(lane *lane, err error) {
 	if abortErr := lane.abort(ctx); abortErr != nil {
 		t.claim.k.log.Debug().Err(abortErr).Msg("the open transaction was not aborted; the next start ends it")
 	}
-	const doing = "commit a transaction"
-	switch {
-	case !errors.Is(err, errStopped):
-		t.box.PutErr(t.claim.k.transactionError(doing, err))
-	case !t.lookout.explaining():
-		t.box.PutErr(fmt.Errorf("%s: %w: %w", doing, ErrUncertain, errNoReason))
+	// With the abort, everything produced has been answered. What ends the producer
+	// fails rows and checkpoint alike; the row's is explained elsewhere.
+	if errors.Is(err, errStopped) {
+		if t.lookout.explaining() {
+			return
+		}
+		err = t.refusedCheckpoint()
 	}
+	const doing = "commit a transaction"
+	if err == nil {
+		err = errNoReason
+	}
+	t.box.PutErr(t.claim.k.transactionError(doing, err))
+}
+
+// refusedCheckpoint returns what the checkpoint's own record was refused with, if
+// it was.
+func (t *Transactional) refusedCheckpoint() error {
+	select {
+	case err := <-t.answer:
+		if err != nil && !isEcho(err) {
+			return fmt.Errorf("produce: %w", err)
+		}
+	default:
+	}
+	return nil
 }

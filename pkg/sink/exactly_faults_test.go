@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -16,20 +15,6 @@ import (
 
 	"github.com/walstream/walstream/internal/testenv"
 )
-
-// isOpen reports that a transaction is open on the topic's only partition.
-func isOpen(t testing.TB, brokers []string, topic string) bool {
-	t.Helper()
-	adm := kadm.NewClient(client(t, brokers))
-	ends, err := adm.ListEndOffsets(within(t, 20*time.Second), topic)
-	stable, err2 := adm.ListCommittedOffsets(within(t, 20*time.Second), topic)
-	if err = errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	end, _ := ends.Lookup(topic, 0)
-	lso, _ := stable.Lookup(topic, 0)
-	return end.Offset != lso.Offset
-}
 
 // A crash before the commit leaves nothing behind that counts: readers see what
 // the last checkpoint covers, at once when the sink was closed in good order.
@@ -60,7 +45,7 @@ func TestCrashBeforeTheCommit(t *testing.T) {
 			}
 			mustLoad(t, claim(t, open(t, testConfigOf(cfg))), covered)
 			waitFor(t, func() bool { return !isOpen(t, brokers, topic) })
-			if got := values(committed(t, brokers, topic)); len(got) != 1 {
+			if got := values(seen(t, brokers, topic)); len(got) != 1 {
 				t.Errorf("readers see %d records", len(got))
 			}
 		}
@@ -132,12 +117,12 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			seen := values(committed(t, brokers, topic))
-			if carriedOut && (int(got.Covered) != r.lsn-16 && int(got.Covered) != r.lsn || len(seen) < 4) {
-				t.Errorf("carried out: readers see %q, the checkpoint covers %s", seen, got.Covered)
+			visible := values(seen(t, brokers, topic))
+			if carriedOut && (int(got.Covered) != r.lsn-16 && int(got.Covered) != r.lsn || len(visible) < 4) {
+				t.Errorf("carried out: readers see %q, the checkpoint covers %s", visible, got.Covered)
 			}
-			if !carriedOut && (got.Covered != confirmed || len(seen) != 3) {
-				t.Errorf("not carried out: readers see %q, the checkpoint covers %s", seen, got.Covered)
+			if !carriedOut && (got.Covered != confirmed || len(visible) != 3) {
+				t.Errorf("not carried out: readers see %q, the checkpoint covers %s", visible, got.Covered)
 			}
 		})
 	}
@@ -169,7 +154,7 @@ func TestFencedInsideATransaction(t *testing.T) {
 			if _, _, err := second.Load(within(t, 20*time.Second)); err != nil {
 				t.Error(err)
 			}
-			if got := len(committed(t, brokers, topic)); got != turn {
+			if got := len(seen(t, brokers, topic)); got != turn {
 				t.Errorf("readers see %d records of the fenced instance", got-turn)
 			}
 		}
@@ -216,7 +201,7 @@ func TestTakeoverUnderLoad(t *testing.T) {
 			if err != nil || got.Covered < r.ledger.Confirmed() {
 				t.Fatalf("loaded %s, confirmed was %s, %v", got.Covered, r.ledger.Confirmed(), err)
 			}
-			inOrder(t, committed(t, brokers, topic), 1, (int(got.Covered)-1000)/16)
+			inOrder(t, seen(t, brokers, topic), 1, (int(got.Covered)-1000)/16)
 			next.Close()
 			r.close()
 		}
@@ -240,7 +225,7 @@ func TestRefusedCheckpoint(t *testing.T) {
 	}
 	mustContain(t, err, cfg.checkpointTopic())
 	mustLoad(t, claim(t, open(t, cfg)), covered)
-	if got := values(committed(t, brokers, topic)); len(got) != 1 || isOpen(t, brokers, topic) {
+	if got := values(seen(t, brokers, topic)); len(got) != 1 || isOpen(t, brokers, topic) {
 		t.Errorf("readers see %q, open %v", got, isOpen(t, brokers, topic))
 	}
 }
@@ -260,7 +245,7 @@ func TestRefusalAborts(t *testing.T) {
 			t.Fatalf("reported %v", err)
 		}
 		waitFor(t, func() bool { return !isOpen(t, brokers, topic) })
-		if got := values(committed(t, brokers, topic)); len(got) != 1 {
+		if got := values(seen(t, brokers, topic)); len(got) != 1 {
 			t.Errorf("readers see %d records", len(got))
 		}
 		mustLoad(t, claim(t, open(t, cfg)), covered)
@@ -307,7 +292,7 @@ func TestNewEpochInsideATransaction(t *testing.T) {
 	mustContain(t, err, errNewProducer.Error())
 	r.close()
 	mustLoad(t, claim(t, open(t, cfg)), covered)
-	if got := len(committed(t, brokers, topic)); got != 2 {
+	if got := len(seen(t, brokers, topic)); got != 2 {
 		t.Errorf("readers see %d records", got)
 	}
 }
@@ -336,7 +321,7 @@ func TestFreshTopicsAreCommitted(t *testing.T) {
 		s.Close()
 	}
 	for _, topic := range topics {
-		if got := len(committed(t, brokers, topic)); got != 120 {
+		if got := len(seen(t, brokers, topic)); got != 120 {
 			t.Errorf("topic %s holds %d of 120", topic, got)
 		}
 	}
@@ -362,8 +347,8 @@ func TestExactlyOnceOnOlderBrokers(t *testing.T) {
 				}
 				r.untilConfirmed()
 			}
-			inOrder(t, committed(t, brokers, one), 4, each)
-			inOrder(t, committed(t, brokers, two), 4, each/2)
+			inOrder(t, seen(t, brokers, one), 4, each)
+			inOrder(t, seen(t, brokers, two), 4, each/2)
 			covered := r.lsn
 			second := claim(t, open(t, cfg))
 			r.transaction(event(one, "k", "zombie", 0))
@@ -397,7 +382,7 @@ func TestCommitWaitsForTheClientsTopics(t *testing.T) {
 	if err := l.commit(t.Context()); err != nil || commits.Hits() != 1 {
 		t.Fatalf("not committed: %v", err)
 	}
-	if got := len(committed(t, brokers, topic)); got != 1 {
+	if got := len(seen(t, brokers, topic)); got != 1 {
 		t.Errorf("readers see %d records", got)
 	}
 }

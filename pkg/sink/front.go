@@ -147,12 +147,16 @@ func (f *front) refuse(r *row, err error) {
 // failure cancels all records; a refusal has done so already (see kgoLogger), so
 // nothing that the client has buffered behind goes out.
 func (f *front) failed(r *row, err error) {
-	// Cancelled: by an earlier failure, or by Close.
-	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, kgo.ErrAborting) {
+	if isEcho(err) {
 		return
 	}
 	f.cancel()
 	f.lookout.explain(failure{row: r, err: err, sent: true})
+}
+
+// isEcho tells what an earlier failure, or Close, has done to a record.
+func isEcho(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) || errors.Is(err, kgo.ErrAborting)
 }
 
 // errNoReason stands in for a failure that nobody has explained.

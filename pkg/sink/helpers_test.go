@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -277,7 +278,32 @@ func (r *running) untilError() error {
 	return r.err
 }
 
-// committed reads what a read_committed consumer sees of the topic.
+// isOpen reports that a transaction on the topic is not ended, or that its markers
+// are not written yet: a broker answers a commit before that.
+func isOpen(t testing.TB, brokers []string, topic string) bool {
+	t.Helper()
+	adm := kadm.NewClient(client(t, brokers))
+	ends, err := adm.ListEndOffsets(within(t, 20*time.Second), topic)
+	stable, err2 := adm.ListCommittedOffsets(within(t, 20*time.Second), topic)
+	if err = errors.Join(err, err2, ends.Error(), stable.Error()); err != nil {
+		t.Fatal(err)
+	}
+	open := false
+	ends.Each(func(end kadm.ListedOffset) {
+		at, _ := stable.Lookup(topic, end.Partition)
+		open = open || at.Offset != end.Offset
+	})
+	return open
+}
+
+// seen reads what a read_committed consumer sees once every transaction is ended.
+func seen(t testing.TB, brokers []string, topic string) []*kgo.Record {
+	t.Helper()
+	waitFor(t, func() bool { return !isOpen(t, brokers, topic) })
+	return committed(t, brokers, topic)
+}
+
+// committed reads what a read_committed consumer sees of the topic now.
 func committed(t testing.TB, brokers []string, topic string) []*kgo.Record {
 	t.Helper()
 	ends, err := kadm.NewClient(client(t, brokers)).ListCommittedOffsets(within(t, 30*time.Second), topic)

@@ -35,7 +35,7 @@ func TestPublishAndCheckpoint(t *testing.T) {
 			t.Fatalf("acknowledged %d of %d", r.acked, rows)
 		}
 		last := map[string]int{}
-		records := committed(t, brokers, topic)
+		records := seen(t, brokers, topic)
 		for _, record := range records {
 			var n int
 			_, _ = fmt.Sscan(string(record.Value), &n)
@@ -84,7 +84,7 @@ func TestSecondClaimFencesTheFirst(t *testing.T) {
 				t.Fatalf("the new owner loaded %v (found %v, %v), want %s", got.Covered, found, err, confirmed)
 			}
 			if _, exactly := r.sink.(*Transactional); exactly {
-				if got := values(committed(t, brokers, topic)); len(got) != 3 {
+				if got := values(seen(t, brokers, topic)); len(got) != 3 {
 					t.Errorf("readers see %q", got)
 				}
 			}

@@ -54,10 +54,10 @@ func TestHiccupsFailNoRow(t *testing.T) {
 				cluster, brokers := testenv.NewKfake(t, kfake.NumBrokers(3))
 				topic := createTopic(t, brokers, 2, nil)
 				r := start(t, testConfig(t, brokers))
-				seen := 0
+				asked := 0
 				faults := cluster.Fault(kfake.Fault{
 					Keys: []kmsg.Key{kmsg.Produce, kmsg.Metadata}, Topic: topic, Err: hiccup, Count: 4,
-					When: func(kmsg.Request) bool { seen++; return seen%3 == 2 },
+					When: func(kmsg.Request) bool { asked++; return asked%3 == 2 },
 				})
 				const each = 300
 				for n := 1; n <= each; n++ {
@@ -72,7 +72,7 @@ func TestHiccupsFailNoRow(t *testing.T) {
 				if faults.Hits() == 0 {
 					t.Error("nothing was answered with the error")
 				}
-				inOrder(t, committed(t, brokers, topic), 4, each)
+				inOrder(t, seen(t, brokers, topic), 4, each)
 			})
 		})
 	}
@@ -117,7 +117,7 @@ func TestBrokerRestarts(t *testing.T) {
 	r.noCheckpoints = false
 	stream(1)
 	r.untilConfirmed()
-	inOrder(t, committed(t, k.Brokers, topic), 3, n)
+	inOrder(t, seen(t, k.Brokers, topic), 3, n)
 }
 
 // blackhole forwards to the broker until told to swallow everything.

@@ -42,7 +42,7 @@ func TestExactlyOnce(t *testing.T) {
 		}
 		r.untilConfirmed()
 		for _, topic := range []string{one, two} {
-			inOrder(t, committed(t, brokers, topic), 4, each)
+			inOrder(t, seen(t, brokers, topic), 4, each)
 		}
 		mustLoad(t, open(t, cfg), r.lsn)
 		if stats := s.Stats(); stats.Commits < 2 || stats.Splits != 0 || stats.Lanes[0]-stats.Lanes[1] > 1 {
@@ -80,7 +80,7 @@ func TestIdlePositions(t *testing.T) {
 func checkpoints(t testing.TB, cfg Config) []checkpoint.Record {
 	t.Helper()
 	var out []checkpoint.Record
-	for _, record := range committed(t, cfg.Brokers, cfg.checkpointTopic()) {
+	for _, record := range seen(t, cfg.Brokers, cfg.checkpointTopic()) {
 		decoded, err := checkpoint.DecodeRecord(record.Value)
 		if err != nil {
 			t.Fatal(err)
@@ -285,13 +285,15 @@ func TestLargeTransaction(t *testing.T) {
 		const rows = 2500
 		r.begin()
 		r.feed(topic, 1, rows)
-		if got := values(committed(t, brokers, topic)); len(got) != 1 {
-			t.Errorf("readers see %d records before the end", len(got))
+		var got int
+		waitFor(t, func() bool { got = len(committed(t, brokers, topic)); return got > 0 })
+		if got != 1 || !isOpen(t, brokers, topic) {
+			t.Errorf("readers see %d records before the end", got)
 		}
 		mustLoad(t, open(t, cfg), covered)
 		r.end()
 		r.untilConfirmed()
-		inOrder(t, committed(t, brokers, topic)[1:], 1, rows)
+		inOrder(t, seen(t, brokers, topic)[1:], 1, rows)
 		if stats := s.Stats(); stats.Splits != 0 || stats.Commits != 2 {
 			t.Errorf("%+v", stats)
 		}
@@ -341,13 +343,20 @@ func TestSplit(t *testing.T) {
 				r.sink.Checkpoint(r.ledger.Published())
 				r.begin()
 				r.feed(topic, 1, rows/2)
-				r.until("it is split", func() bool { return s.Stats().Splits == 1 })
+				r.until("it is split", func() bool { return s.Stats().Splits > 0 })
 				r.until("the idle time is confirmed", func() bool { return int(r.ledger.Confirmed()) == covered })
-				got, _, err := open(t, cfg).Load(within(t, 20*time.Second))
+				var got checkpoint.Record
+				waitFor(t, func() bool { // a slow machine may split it again
+					var err error
+					if got, _, err = open(t, cfg).Load(within(t, 20*time.Second)); err != nil {
+						t.Fatal(err)
+					}
+					return got.Ordinal > 0 && len(committed(t, brokers, topic)) == 1+int(got.Ordinal)
+				})
 				want := edgeAt(r.lsn)
 				want.Covered, want.Ordinal = pglogrepl.LSN(covered), got.Ordinal
-				if err != nil || got.Edge() != want || got.Complete || got.Ordinal == 0 || got.Ordinal > rows/2 {
-					t.Fatalf("loaded %+v, %v", got, err)
+				if got.Edge() != want || got.Complete {
+					t.Fatalf("loaded %+v", got)
 				}
 				inOrder(t, committed(t, brokers, topic)[1:], 1, int(got.Ordinal))
 				mustContain(t, fmt.Errorf("%s", log), "published in parts", edgeAt(r.lsn).CommitLSN.String(), fmt.Sprintf(`"rows_published":%d`, got.Ordinal))
@@ -355,9 +364,13 @@ func TestSplit(t *testing.T) {
 				next := rows/2 + 1
 				if crash {
 					r.close()
-					next = int(got.Ordinal) + 1
 					lsn := r.lsn
 					r, s = startWith(t, cfg, options)
+					var err error
+					if got, _, err = s.claim.Load(within(t, 20*time.Second)); err != nil {
+						t.Fatal(err)
+					}
+					want.Ordinal, next = got.Ordinal, int(got.Ordinal)+1
 					r.lsn = lsn - 16
 					r.ledger = newLedgerAt(got.Edge(), cfg)
 					for n := range 2 { // idle time before the transaction comes again
@@ -366,6 +379,7 @@ func TestSplit(t *testing.T) {
 						r.untilConfirmed()
 					}
 					want.Covered += 2
+					mustLoad(t, open(t, cfg), int(want.Covered))
 					if now, _, err := open(t, cfg).Load(within(t, 20*time.Second)); err != nil || now.Edge() != want {
 						t.Errorf("idle time moved the checkpoint to %+v, %v", now, err)
 					}
@@ -374,7 +388,7 @@ func TestSplit(t *testing.T) {
 				r.feed(topic, next, rows)
 				r.end()
 				r.untilConfirmed()
-				inOrder(t, committed(t, brokers, topic)[1:], 1, rows)
+				inOrder(t, seen(t, brokers, topic)[1:], 1, rows)
 				mustLoad(t, open(t, cfg), r.lsn)
 				if last, _, _ := open(t, cfg).Load(within(t, 20*time.Second)); last.Edge() != edgeAt(r.lsn) || !last.Complete {
 					t.Errorf("the last checkpoint is %+v", last)
@@ -426,7 +440,7 @@ func TestTimeRunsOut(t *testing.T) {
 		gate.release()
 		r.until("it is split", func() bool { return s.Stats().Splits > 0 || r.err != nil })
 		r.untilConfirmed()
-		if got := len(committed(t, brokers, topic)); got != rows+2 {
+		if got := len(seen(t, brokers, topic)); got != rows+2 {
 			t.Errorf("readers see %d", got)
 		}
 		records := checkpoints(t, cfg)
