@@ -82,9 +82,11 @@ type Core struct {
 	clock     serverClock
 	counters  Counters
 
-	// observe is told, for each move of the published edge, how long ago its
-	// newest transaction was committed. May be nil.
-	observe func(commitToAck time.Duration)
+	// observe is told, for each move of the published edge (where whole
+	// transactions are published: of the durable one), how long ago its newest
+	// transaction was committed. May be nil.
+	observe  func(commitToAck time.Duration)
+	observed pglogrepl.LSN // the last durable transaction that was
 }
 
 // Counters of the process; they only rise.
@@ -168,10 +170,13 @@ func (c *Core) onFrame(payload []byte, now time.Time) error {
 // rows of a transaction that is still open.
 func (c *Core) onKeepalive(frame decode.Frame, now time.Time) error {
 	if !c.assembler.Open() {
-		if err := c.resume.Pass(frame.LSN); err != nil {
+		passed, err := c.resume.Pass(frame.LSN)
+		if err != nil {
 			return err
 		}
-		c.ledger.Mark(frame.LSN)
+		if passed {
+			c.ledger.Mark(frame.LSN)
+		}
 	}
 	if frame.ReplyRequested {
 		c.asked = true
@@ -259,8 +264,12 @@ func (c *Core) OnAcks(now time.Time) error {
 		c.ledger.Ack(ticket)
 	}
 	c.published(before, now)
-	if c.report.Durable.Covered != 0 {
-		c.ledger.Durable(c.report.Durable)
+	if durable := c.report.Durable; durable.Covered != 0 {
+		c.ledger.Durable(durable)
+		if c.whole && durable.CommitLSN != c.observed {
+			c.observed = durable.CommitLSN
+			c.acknowledged(durable, now)
+		}
 	}
 	if len(c.report.Acked) > 0 || c.report.Durable.Covered != 0 {
 		c.counters.ProgressAt = now
@@ -279,10 +288,17 @@ func (c *Core) published(before checkpoint.Edge, now time.Time) {
 	if edge.CommitLSN == before.CommitLSN && edge.Ordinal == before.Ordinal {
 		return
 	}
-	if c.observe != nil {
-		c.observe(c.clock.since(edge.CommitTime, now))
+	if !c.whole {
+		c.acknowledged(edge, now)
 	}
 	c.checkpoint()
+}
+
+// acknowledged takes one sample of how long consumers waited for a transaction.
+func (c *Core) acknowledged(edge checkpoint.Edge, now time.Time) {
+	if c.observe != nil && !edge.CommitTime.IsZero() {
+		c.observe(c.clock.since(edge.CommitTime, now))
+	}
 }
 
 func (c *Core) checkpoint() {
