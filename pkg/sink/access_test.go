@@ -44,7 +44,7 @@ func TestSASLAndTLS(t *testing.T) {
 			mustLoad(t, open(t, cfg), r.lsn)
 
 			cfg.SASLPassword = "wrong-" + secret
-			_, _, err := open(t, cfg).Load(within(t, time.Second))
+			_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
 			mustContain(t, err, "login", "wrong user or password") // kfake hangs up; Kafka says it
 			if text := err.Error() + log.String() + fmt.Sprintf("%v %+v %#v", cfg, cfg, &cfg); strings.Contains(text, secret) {
 				t.Errorf("the password is shown")
