@@ -71,12 +71,14 @@ func (r *Resume) Admit(b decode.Begin) (admitted bool, published uint32, err err
 	return true, 0, nil
 }
 
-// Pass takes a keepalive outside a transaction: everything up to lsn was sent.
-func (r *Resume) Pass(lsn pglogrepl.LSN) error {
+// Pass takes a keepalive outside a transaction: everything up to lsn was sent. It
+// passes once the checkpoint's transaction has come by. Before that it proves
+// nothing, not even beyond what is covered: a split transaction lies behind it.
+func (r *Resume) Pass(lsn pglogrepl.LSN) (passed bool, err error) {
 	if r.expect && lsn > r.edge.CommitLSN {
-		return r.missing(lsn)
+		return false, r.missing(lsn)
 	}
-	return nil
+	return !r.expect, nil
 }
 
 func (r *Resume) missing(lsn pglogrepl.LSN) error {

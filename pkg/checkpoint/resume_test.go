@@ -78,7 +78,7 @@ func TestResume(t *testing.T) {
 
 func resumeStep(r *Resume, what any) (word string, err error) {
 	if lsn, ok := what.(pglogrepl.LSN); ok {
-		if err := r.Pass(lsn); err != nil {
+		if _, err := r.Pass(lsn); err != nil {
 			return "!", err
 		}
 		return "-", nil
@@ -171,7 +171,7 @@ func (w *world) run(t *rapid.T, stopAt int) error {
 
 // pass is a keepalive: idle time is covered like a transaction.
 func (w *world) pass(r *Resume, lsn pglogrepl.LSN) error {
-	if err := r.Pass(lsn); err != nil {
+	if _, err := r.Pass(lsn); err != nil {
 		return err
 	}
 	w.edge.Covered = max(w.edge.Covered, lsn)
@@ -267,7 +267,13 @@ func TestResumeSplitTransaction(t *testing.T) {
 			t.Errorf("%s: %t, %v; want ErrOtherHistory", name, admitted, err)
 		}
 	}
-	if err := NewResume(split, 0x100).Pass(0x201); !errors.Is(err, ErrOtherHistory) {
+	r = NewResume(split, 0x100)
+	for _, lsn := range []pglogrepl.LSN{split.Covered, 0x200} {
+		if passed, err := r.Pass(lsn); passed || err != nil {
+			t.Errorf("a keepalive at %s, before it: %t, %v; it proves nothing", lsn, passed, err)
+		}
+	}
+	if _, err := NewResume(split, 0x100).Pass(0x201); !errors.Is(err, ErrOtherHistory) {
 		t.Errorf("a keepalive beyond it: %v, want ErrOtherHistory", err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 // line, and below it what the core does about it. Write the expected part anew
 // with -rewrite, and read it before it is committed.
 //
-//	start [slot=L] [covered=L] [events=N] [bytes=N] [timeout=D]
+//	start [slot=L] [covered=L] [split=L] [events=N] [bytes=N] [timeout=D]
 //	                 a new pipeline whose slot stands at L; limits of the window
 //	begin commit=L [xid=N]   row KEY [value=V] [lsn=L]   other-row   commit end=L
 //	keepalive L [reply]      bytes HEX           what PostgreSQL sends
@@ -138,8 +138,13 @@ func (s *script) start(d *datadriven.TestData) error {
 	if d.MaybeScanArgs(s.t, "timeout", &timeout) {
 		s.timeout, _ = time.ParseDuration(timeout)
 	}
-	s.durable = checkpoint.Record{Phase: checkpoint.PhaseStream, Covered: covered, Timeline: 1}
-	return s.newCore(checkpoint.Edge{Covered: covered})
+	start := checkpoint.Edge{Covered: covered}
+	if d.HasArg("split") { // one row of the transaction committed there is published
+		start.CommitLSN, start.Ordinal, start.CommitTime = s.need(d, "split"), 1, midnight
+		start.XID = uint32(start.CommitLSN)
+	}
+	s.durable = checkpoint.Record{Timeline: 1}.With(start)
+	return s.newCore(start)
 }
 
 func (s *script) newCore(start checkpoint.Edge) error {
