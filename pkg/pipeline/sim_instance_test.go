@@ -211,6 +211,8 @@ func (i *simInstance) stream() error {
 	return nil
 }
 
+func betweenClaims(i *simInstance) bool { return (i.epochs[0] == 0) != (i.epochs[1] == 0) }
+
 // starting is the next step of the start.
 func (i *simInstance) starting() error {
 	i.at++
@@ -242,7 +244,7 @@ func (i *simInstance) work(n int) error {
 	case n < 950:
 		return i.core.OnAcks(s.now)
 	default:
-		s.now = s.now.Add(time.Duration(rnd.IntN(6000)) * time.Millisecond)
+		s.now = s.now.Add(time.Duration(rnd.IntN(3000)) * time.Millisecond)
 		return i.core.OnTick(s.now)
 	}
 	return nil

@@ -166,9 +166,16 @@ func (v *simServer) connect(owner *simInstance) *simWalsender {
 func (w *simWalsender) buffer(n int) {
 	for ; n > 0; n-- {
 		payload, ok := w.frame()
-		if !ok {
-			return
+		if !ok || w.server.s.rnd.IntN(8) == 0 {
+			w.buffered(payload, ok)
+			payload, ok = w.keepalive(w.server.s.rnd, false)
 		}
+		w.buffered(payload, ok)
+	}
+}
+
+func (w *simWalsender) buffered(payload []byte, ok bool) {
+	if ok {
 		w.socket = append(w.socket, payload)
 	}
 }

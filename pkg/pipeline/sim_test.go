@@ -25,7 +25,8 @@ type sim struct {
 	limits  checkpoint.Limits
 	maxTime time.Duration // that a Kafka transaction takes in rows
 	exactly int           // chance in a hundred that an instance delivers exactly once
-	awake   int           // chance in a hundred that a paused instance goes on for a while
+	awake   int           // likewise that a paused one goes on for a while
+	sleepy  int           // likewise that one is paused between two steps of its start
 
 	server  *simServer
 	broker  *simBroker
@@ -55,7 +56,8 @@ func newSim(seed uint64, told bool) *sim {
 	s.limits = checkpoint.Limits{Events: 1 + rnd.IntN(12), Bytes: 1 << 30}
 	s.maxTime = []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, time.Hour}[rnd.IntN(4)]
 	s.exactly = []int{0, 100, 100, 60}[rnd.IntN(4)]
-	s.awake = []int{5, 15, 40}[rnd.IntN(3)]
+	s.awake = []int{3, 8, 20}[rnd.IntN(3)]
+	s.sleepy = []int{2, 5, 15}[rnd.IntN(3)]
 	s.server = &simServer{s: s, end: 1000, xid: 700, timeline: 1, left: map[uint32]pglogrepl.LSN{}}
 	s.broker = &simBroker{s: s, log: make([][]simRecord, 1+rnd.IntN(3)), copies: map[int][]*simInstance{}, refuses: map[int]int{}}
 	for range 1 + rnd.IntN(2) {
@@ -84,7 +86,7 @@ func (s *sim) run() (failure string) {
 		}
 	}()
 	s.setUp()
-	for range 100 + s.rnd.IntN(200) {
+	for range 50 + s.rnd.IntN(100) {
 		if s.step(); s.stopped != nil {
 			s.OtherHistory++
 			return ""
@@ -106,48 +108,55 @@ func (s *sim) setUp() {
 
 // step is one thing that happens somewhere.
 func (s *sim) step() {
-	s.now = s.now.Add(time.Duration(s.rnd.IntN(300)) * time.Millisecond)
+	s.now = s.now.Add(time.Duration(s.rnd.IntN(1000)) * time.Millisecond)
 	if s.rnd.IntN(100) < s.awake {
-		s.zombie(1 + s.rnd.IntN(8))
+		s.zombie()
 	}
 	switch n := s.rnd.IntN(1000); {
-	case n < 80:
+	case n < 250:
 		s.server.commit(s.rnd.IntN(4))
-	case n < 90:
+	case n < 270:
 		s.server.commit(s.limits.Events * (1 + s.rnd.IntN(3))) // larger than the window
-	case n < 110:
+	case n < 310:
 		s.server.end += pglogrepl.LSN(s.rnd.IntN(50))
-	case n < 120:
+	case n < 330:
 		if s.rows > 0 {
 			s.broker.refuses[1+s.rnd.IntN(s.rows+3)] = 1
 		}
-	case n < 123:
+	case n < 335:
 		s.broker.timeOut(s.rnd.IntN(simLanes))
-	case n < 145:
+	case n < 375:
 		s.accident()
 	default:
-		s.act(s.live[s.rnd.IntN(len(s.live))], n)
+		s.act(s.live[s.rnd.IntN(len(s.live))])
 	}
 }
 
-// act lets an instance do something.
-func (s *sim) act(i *simInstance, n int) {
+// moments for which nothing else happens: few, or up to so many.
+func (s *sim) moments(most int) int { return 1 + s.rnd.IntN([]int{3, 10, most}[s.rnd.IntN(3)]) }
+
+// act lets an instance go on.
+func (s *sim) act(i *simInstance) {
 	if i.streams() {
-		s.after(i, i.work(n))
+		for n := s.moments(60); n > 0 && slices.Contains(s.live, i) && s.stopped == nil; n-- {
+			s.after(i, i.work(s.rnd.IntN(1000)))
+		}
 		return
 	}
 	for range 1 + s.rnd.IntN(len(startOrder)) {
 		if s.after(i, i.starting()); i.streams() || !slices.Contains(s.live, i) {
 			return
 		}
-		switch s.rnd.IntN(16) {
-		case 0, 1, 2, 3:
-			s.zombie(1 + s.rnd.IntN(8))
-		case 4:
-			if i.sender != nil {
-				s.pause(i)
-				return
-			}
+		if s.rnd.IntN(100) < s.awake {
+			s.zombie()
+		}
+		sleepy := s.sleepy
+		if betweenClaims(i) {
+			sleepy *= 4 // the one place where it is not whole
+		}
+		if s.rnd.IntN(100) < sleepy && i.sender != nil {
+			s.pause(i)
+			return
 		}
 	}
 }
@@ -205,7 +214,7 @@ func (s *sim) cutOff() {
 // pause an instance until it has lost the slot; it may wake up at any time.
 func (s *sim) pause(i *simInstance) {
 	s.say("%s: paused", i)
-	i.sender.buffer(s.rnd.IntN(30))
+	i.sender.buffer(s.rnd.IntN(60))
 	i.paused = true
 	s.leave(i)
 }
@@ -228,17 +237,20 @@ func (s *sim) leave(i *simInstance) {
 	}
 	s.live[slices.Index(s.live, i)] = s.newInstance()
 	if !i.gone || i.streams() {
+		if len(s.zombies) == 4 {
+			s.zombies = slices.Delete(s.zombies, 0, 1)
+		}
 		s.zombies = append(s.zombies, i)
 	}
 }
 
-// zombie goes on for n moments, with what it had.
-func (s *sim) zombie(n int) {
+// zombie goes on for some moments, or for long, with what it had.
+func (s *sim) zombie() {
 	if len(s.zombies) == 0 {
 		return
 	}
 	z := s.zombies[s.rnd.IntN(len(s.zombies))]
-	for ; n > 0 && slices.Contains(s.zombies, z); n-- {
+	for n := s.moments(150); n > 0 && slices.Contains(s.zombies, z); n-- {
 		switch {
 		case !z.streams():
 			s.after(z, z.starting())
