@@ -20,6 +20,7 @@ FUZZTIME     ?= 20s
 KILLS        ?= 30
 DELIVERY     ?= at-least-once
 FAULTS       ?= 200
+SEEDS        ?= 10000
 SEED         ?= 0
 RATE         ?= 100,1000
 SECONDS      ?= 30
@@ -107,6 +108,15 @@ crash: build ## kill -9 under load and broker restarts; KILLS=30 DELIVERY=at-lea
 .PHONY: chaos
 chaos: build ## exactly-once under every fault; FAULTS=200 SEED=0 (0: a new one)
 	@$(GO) run ./bench/chaos -faults $(FAULTS) -seed $(SEED)
+
+# SEED=0, a new one for the tools above, is the first one here.
+.PHONY: simulate
+simulate: ## the core, both deliveries, against servers that do anything; SEEDS=10000 SEED=1
+	@$(GO) run ./internal/simulate -seeds $(SEEDS) -seed $(or $(filter-out 0,$(SEED)),1)
+
+.PHONY: simulate-bugs
+simulate-bugs: ## plant bugs in a copy: the simulation has to find each; SEEDS=10000 BUG='*'
+	@$(GO) run ./internal/simulate -bugs -seeds $(SEEDS) -bug '$(or $(BUG),*)'
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZTIME=20s
