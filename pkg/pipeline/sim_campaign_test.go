@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	seedsFlag  = flag.Int("seeds", 3000, "simulated seeds")
+	seedsFlag  = flag.Int("seeds", 2000, "simulated seeds")
 	seedFlag   = flag.Uint64("seed", 1, "the first of them")
 	reportFlag = flag.String("report", "", "file for the result, as JSON; all failing seeds are counted then, and none is told")
 	findFlag   = flag.Bool("find", false, "stop at the first failing seed, and do not ask for coverage")

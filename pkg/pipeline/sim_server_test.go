@@ -95,6 +95,7 @@ func (v *simServer) promote() {
 	at := v.end - pglogrepl.LSN(rnd.IntN(60))
 	at = max(at, lowest, 1)
 	for len(v.txs) > 0 && v.txs[len(v.txs)-1].end > at {
+		at = min(at, v.txs[len(v.txs)-1].commit) // a history ends between two records
 		v.txs = v.txs[:len(v.txs)-1]
 	}
 	v.left[v.timeline] = at
