@@ -129,16 +129,6 @@ func (v *simServer) disconnect() {
 	}
 }
 
-// find returns a transaction of the server's history.
-func (v *simServer) find(commit pglogrepl.LSN, xid uint32) *simTx {
-	for _, tx := range v.txs {
-		if tx.commit == commit && tx.xid == xid {
-			return tx
-		}
-	}
-	return nil
-}
-
 // simWalsender is one replication connection.
 type simWalsender struct {
 	server    *simServer
