@@ -22,7 +22,7 @@ func TestQuick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := options{rows: 5050, rounds: 2, binary: binary, say: t.Logf} // the last transaction is a short one
+	o := options{rows: 5050, rounds: 2, both: true, binary: binary, say: t.Logf} // the last transaction is a short one
 	if _, err := contenders(t.Context(), o, pg); err != nil {
 		t.Skip("skipped:", err)
 	}
@@ -30,10 +30,10 @@ func TestQuick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Line.Rounds != 2 || report.Line.Ratio <= 0 || report.Line.CPU <= 0 || len(report.Samples) != 4 {
+	if report.Line.Rounds != 2 || report.Line.Ratio <= 0 || report.Line.ExactlyOnce <= 0 || report.Line.CPU <= 0 || len(report.Samples) != 6 {
 		t.Errorf("got %+v", report)
 	}
-	if a, b := report.Samples[0].Contender, report.Samples[2].Contender; a == b {
+	if a, b := report.Samples[0].Contender, report.Samples[3].Contender; a == b {
 		t.Errorf("%s began both rounds", a)
 	}
 	path, err := report.write(t.TempDir())
