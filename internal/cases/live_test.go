@@ -231,6 +231,7 @@ func TestC21SecondSignalLeavesAtOnce(t *testing.T) {
 	r.check(s.Signal(syscall.SIGTERM))
 	_, err = s.WaitFor(r.ctx, "draining", func(st service.Status) bool { return st.State == "draining" })
 	r.check(err)
+	time.Sleep(1500 * time.Millisecond) // one within a second of the first is the same signal
 	r.check(s.Signal(syscall.SIGTERM))
 	if code := r.ends(s, 2*time.Second); code != 7 {
 		t.Errorf("exit code %d, want 7", code)
