@@ -308,7 +308,7 @@ func (c *Conn) Close() {
 	_, _ = socket.Write([]byte{'X', 0, 0, 0, 4}) // Terminate: the walsender need not find out by itself
 	close(c.stop)
 	_ = socket.SetReadDeadline(time.Unix(1, 0))
-	_ = socket.Close() // only says that it was gone already
+	_ = socket.Close()      // only says that it was gone already
 	for range c.Batches() { // make room until the reader has seen it
 	}
 	<-c.done
