@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -33,6 +33,8 @@ type Audit struct {
 	FromLSN    pglogrepl.LSN `name:"from-lsn" placeholder:"LSN" help:"events of commits from this LSN on"`
 	ToLSN      pglogrepl.LSN `name:"to-lsn" placeholder:"LSN" help:"events of commits up to this LSN"`
 	Topics     []string      `name:"topics" placeholder:"NAME,..." help:"topics to read beside those that settings and rows name"`
+	Earlier    []string      `name:"earlier-pipelines" placeholder:"NAME,..." help:"pipelines that published this table before: their records count"`
+	MissingTo  string        `name:"missing-to" placeholder:"FILE" help:"write the event ids of missing rows there, one a line"`
 	Wait       time.Duration `name:"wait" default:"30s" range:"0s..1h" help:"how long the checkpoint may take to cover the rows read"`
 	Memory     Size          `name:"memory" default:"256MiB" range:"32MiB..1TiB" help:"what to stay within; the rest goes to temporary files"`
 	TempDir    string        `name:"temp-dir" placeholder:"DIR" help:"where to; empty: the system's"`
@@ -43,12 +45,7 @@ type Audit struct {
 
 // validate notes what is wrong with the flags.
 func (a *Audit) validate(r *report) {
-	for _, name := range slices.Sorted(maps.Keys(r.own)) {
-		o := r.own[name]
-		if problem := outsideRange(o.flag.Tag, o.flag.Target); problem != "" && o.command == commandAudit {
-			r.refuse(name, problem)
-		}
-	}
+	r.checkOwn(commandAudit)
 	now := time.Now()
 	for _, t := range []struct {
 		name, text string
@@ -92,12 +89,21 @@ func runAudit(ctx context.Context, c *Config, a *Audit, s streams) error {
 	}
 	restore := limitMemory(cfg.Memory)
 	defer restore()
+	var missing []string
+	if a.MissingTo != "" {
+		cfg.Missing = func(id string) { missing = append(missing, id+"\n") }
+	}
 	result, err := audit.Run(ctx, cfg)
 	if ctx.Err() != nil {
 		return withCode(exitUndecided, errors.New("interrupted: there is no verdict"))
 	}
 	if err != nil {
 		return auditError(err)
+	}
+	if a.MissingTo != "" {
+		if err := os.WriteFile(a.MissingTo, []byte(strings.Join(missing, "")), 0o600); err != nil {
+			return withCode(exitConfig, fmt.Errorf("write the ids of missing rows: %w", err))
+		}
 	}
 	text := result.Table()
 	if a.JSON {
@@ -121,6 +127,9 @@ func runAudit(ctx context.Context, c *Config, a *Audit, s streams) error {
 }
 
 func auditConfig(c *Config, a *Audit, s streams) (audit.Config, error) {
+	if slices.Contains(a.Earlier, c.Pipeline) {
+		return audit.Config{}, withCode(exitConfig, fmt.Errorf("--earlier-pipelines names %q, which is the pipeline itself: the one that streams now belongs in --pipeline", c.Pipeline))
+	}
 	kafka, err := c.kafkaConfig(newLogger(c, s.err).Level(zerolog.WarnLevel))
 	if err != nil {
 		return audit.Config{}, err
@@ -131,7 +140,7 @@ func auditConfig(c *Config, a *Audit, s streams) (audit.Config, error) {
 		Pipeline: c.Pipeline, Slot: c.Slot, Publication: c.Publication,
 		Postgres: postgres, Kafka: kafka, Mapping: c.mappingConfigs(),
 		FromID: a.FromID, ToID: a.ToID, FromTime: a.from, ToTime: a.to, FromLSN: a.FromLSN, ToLSN: a.ToLSN,
-		TimeColumn: a.TimeColumn, Topics: a.Topics, Wait: a.Wait, Memory: int64(a.Memory), TempDir: a.TempDir,
+		TimeColumn: a.TimeColumn, Topics: a.Topics, Earlier: a.Earlier, Wait: a.Wait, Memory: int64(a.Memory), TempDir: a.TempDir,
 		Progress: everyFewSeconds(func(text string) { fmt.Fprintln(s.err, "walstream: "+text) }),
 	}, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,13 +17,20 @@ import (
 	"github.com/walstream/walstream/pkg/sink"
 )
 
+const commandCheck = "check"
+
+// Check has the flags that only walstream check knows.
+type Check struct {
+	JSON bool `name:"json" help:"one line of JSON"`
+}
+
 // checkTimeout bounds the whole check: a server that does not answer is a
 // finding too.
 const checkTimeout = 30 * time.Second
 
 // check reports everything that is needed and how it stands, each missing thing
 // with the fix. It changes nothing.
-func check(ctx context.Context, c *Config, s streams) error {
+func check(ctx context.Context, c *Config, k *Check, s streams) error {
 	cfg, err := c.pipelineConfig(zerolog.Nop())
 	if err != nil {
 		return err
@@ -30,10 +38,42 @@ func check(ctx context.Context, c *Config, s streams) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	findings := pipeline.Check(ctx, cfg)
-	if err := printFindings(s.out, c, findings); err != nil {
+	end := verdict(findings)
+	print := printFindings
+	if k.JSON {
+		print = printFindingsJSON
+	}
+	if err := print(s.out, c, findings); err != nil {
 		return err
 	}
-	return verdict(findings)
+	return end
+}
+
+// checkView is the answer of walstream check --json.
+type checkView struct {
+	OK       bool          `json:"ok"` // nothing failed
+	ExitCode int           `json:"exit_code"`
+	Findings []findingView `json:"findings"`
+}
+
+type findingView struct {
+	Name   string             `json:"name"`
+	Status replication.Status `json:"status"`
+	Detail string             `json:"detail"`
+	Remedy string             `json:"remedy,omitempty"`
+}
+
+func printFindingsJSON(out io.Writer, c *Config, findings []replication.Finding) error {
+	end := verdict(findings)
+	view := checkView{OK: end == nil, ExitCode: exitCode(end), Findings: []findingView{}}
+	for _, f := range findings {
+		shown := findingView{Name: f.Name, Status: f.Status, Detail: c.Redact(f.Detail)}
+		if f.Status != replication.StatusOK {
+			shown.Remedy = c.Redact(f.Remedy)
+		}
+		view.Findings = append(view.Findings, shown)
+	}
+	return json.NewEncoder(out).Encode(view)
 }
 
 func printFindings(out io.Writer, c *Config, findings []replication.Finding) error {

@@ -160,7 +160,9 @@ func TestPrintedConfigIsAConfigFile(t *testing.T) {
 			"--topic-pattern=t.{c}", "--header-columns=a,X=b", "--kafka-brokers=a:1,[::1]:2", "--create-topics", "--topic-partitions=6",
 			"--stall-timeout=1h", "--shutdown-grace=90s", "--max-in-flight-bytes=1000001B", "--accept-gap=0/1..0/2", "--adopt-slot=A/B",
 		}},
-		"outboxes": {args: []string{"--slot=s"}, file: "outboxes:\n- table: a.b\n  header-columns: [x, y=z]\n- {table: c.d, preset: bank, topic: t}\n"},
+		"emptied":          {args: []string{"--slot=s", "--preset=bank", "--header-columns="}},
+		"outboxes emptied": {args: []string{"--slot=s"}, file: "outboxes:\n- {table: a.b, header-columns: []}\n- table: c.d\n  header-columns:\n- table: e.f\n"},
+		"outboxes":         {args: []string{"--slot=s"}, file: "outboxes:\n- table: a.b\n  header-columns: [x, y=z, \"a=b,c \", '\"q\"=d']\n- {table: c.d, preset: bank, topic: t}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := in.args
@@ -178,6 +180,35 @@ func TestPrintedConfigIsAConfigFile(t *testing.T) {
 				t.Errorf("read back:\n%+v\nwas:\n%+v\nprinted:\n%s", second, first, out.String())
 			}
 		})
+	}
+}
+
+// TestHeaderColumnsEmptied: given without a column, by whatever means, none is left of
+// the preset's; not given, they stay.
+func TestHeaderColumnsEmptied(t *testing.T) {
+	cleanPG(t)
+	preset := []string{"--slot=s", "--preset=relay"}
+	file := func(text string) []string { return append(preset, "--config="+writeFile(t, text)) }
+	for name, c := range map[string]struct {
+		args, environ []string
+		emptied       bool
+	}{
+		"not given":          {preset, nil, false},
+		"flag":               {append(preset, "--header-columns="), nil, true},
+		"variable":           {preset, []string{"WALSTREAM_HEADER_COLUMNS="}, true},
+		"file, empty list":   {file("header-columns: []"), nil, true},
+		"file, null":         {file("header-columns:"), nil, true},
+		"the first counts":   {append(file("header-columns: [a]"), "--header-columns="), nil, true},
+		"a flag is no empty": {append(file("header-columns: []"), "--header-columns=tenant_id"), nil, false},
+	} {
+		columns := mustLoad(t, c.args, c.environ).mappingConfigs()[0].HeaderColumns
+		if emptied := columns != nil && len(columns) == 0; emptied != c.emptied {
+			t.Errorf("%s: header columns %#v", name, columns)
+		}
+	}
+	many := mustLoad(t, append([]string{"--slot=s"}, "--config="+writeFile(t, "outboxes:\n- {table: a.b, preset: bank, header-columns: []}\n- {table: c.d, preset: bank}")), nil).mappingConfigs()
+	if many[0].HeaderColumns == nil || many[1].HeaderColumns != nil {
+		t.Errorf("header columns %#v and %#v", many[0].HeaderColumns, many[1].HeaderColumns)
 	}
 }
 
@@ -218,9 +249,29 @@ func TestRefused(t *testing.T) {
 		{"--slot=a -slot=b", "-slot (flag): is no setting; nearest: --slot"},
 		{"--slot=a --Sink=stdout", "--Sink (flag): is no setting; nearest: --sink"},
 		{"--slot=a --delivery=once", "is not known; allowed: exactly-once, at-least-once"},
-		{"--slot=a --on-poison=skip", "it comes with a later release; allowed: stop"},
-		{"--slot=a --snapshot=initial", "it comes with a later release; allowed: never"},
-		{"--slot=a --preset=relay", "it comes with a later release; allowed: bank"},
+		{"--slot=a --on-poison=drop", "is not known; allowed: stop, dead-letter, skip"},
+		{"--slot=a --snapshot=first", "is not known; allowed: never, initial, only"},
+		{"--slot=a --snapshot-where=true", "has no effect with --snapshot never"},
+		{"--slot=a --snapshot=initial --sink=stdout", "has no effect: --sink stdout shows the stream only"},
+		{"--slot=a --topics-allowed=a,größe*", "(flag --topics-allowed): holds what is no pattern"},
+		{"--slot=a --topic-config=retention.ms=1", "(flag --topic-config): has no effect without --create-topics"},
+		{"--slot=a --create-topics --topic-config=retention", "(flag --topic-config): is no list of KEY=VALUE"},
+		{"skip --slot=a", "position (default): is required"},
+		{"skip --slot=a --position=0/1", "is no position"},
+		{"--slot=a --position=0/1#1", "--position (flag): is a flag of: walstream skip"},
+		{"config --slot=a --json", "--json (flag): is a flag of: walstream check, walstream status, walstream audit, walstream prune, walstream dead-letters"},
+		{"dead-letters --slot=a", "is followed by list, show or retry"},
+		{"dead-letters lost --slot=a", "neither a flag nor a command"},
+		{"dead-letters show --slot=a", "id (default): is required"},
+		{"dead-letters retry --slot=a --id=1 --all", "or --all is required, and not both"},
+		{"--slot=a --preset=relays", "is not known; allowed: bank, relay, events, debezium"},
+		{"--slot=a --route-column=c --route-regex=(", `route-regex = "(" (flag --route-regex): route-regex "(" is no regular expression`},
+		{"--slot=a --route-regex=(.*)", "route-column"},
+		{"--slot=a --route-column=c --topic=t", "exclude each other"},
+		{"--slot=a --tombstone=yes", "allowed: on-null, on-empty, on-blank, never"},
+		{"--slot=a --envelope-payload=json", "has no effect without envelope-columns"},
+		{"--slot=a --header-constants=x", "is not HEADER=TEXT"},
+		{"--slot=a --preset=bank --idempotency-key=derived", "set id-column"},
 		{"--slot=a --commit-intervall=5ms", "--commit-intervall (flag): is no setting; nearest: --commit-interval"},
 		{"--slot=a --acks=1", "walstream always waits for all in-sync replicas"},
 		{"--slot=a --outboxes=x", "in the file only"},
@@ -243,12 +294,22 @@ func TestRefused(t *testing.T) {
 		{"--slot=a --kafka-brokers=a:0", "a number from 1 to 65535"},
 		{"--slot=a --http-listen=9475", "is not host:port"},
 		{"--slot=a --http-listen=", "is empty"},
+		{"--slot=a --http-listen=:9475", "is beyond this machine: add --http-token-file FILE"},
+		{"--slot=a --http-listen=0.0.0.0:9475", "is beyond this machine"},
+		{"--slot=a --http-listen=[::]:9475", "is beyond this machine"},
+		{"--slot=a --http-listen=walstream:9475", "is beyond this machine"},
+		{"--slot=a --http-listen=:9475 --http-token-file=/nonexistent", "http-token-file = \"/nonexistent\" (flag --http-token-file): cannot be read"},
+		{"--slot=a --http-tls-cert=c", "needs http-tls-key beside it"},
+		{"--slot=a --http-tls-ca=c", "has no effect without --http-tls-cert"},
+		{"--slot=a --postgres-password-file=/nonexistent", "cannot be read"},
+		{"--slot=a --postgres=postgres://u:p@h/d --postgres-password-file=x", "does not go with a password in postgres"},
 		{"--slot=a --table=Outbox", "put it in double quotes"},
 		{"--slot=a --table=a.b.c", "more than the two parts"},
 		{`--slot=a --table="a`, "double quote that does not close"},
 		{"--slot=a --topic=a/b", "is no topic name"},
 		{"--slot=a --topic=..", "is no topic name"},
 		{"--slot=a --topic=t --topic-pattern={c}", "does not go with topic"},
+		{"--slot=a --topic=t --route-regex=(.*)", `route-regex = "(.*)" (flag --route-regex): route-regex and topic or topic-pattern exclude each other`},
 		{"--slot=a --topic-pattern=plain", "topic-pattern"},
 		{"--slot=a --topic-pattern=a.{c", "topic-pattern"},
 		{"--slot=a --topic-pattern=a/{c}", "makes no topic name"},
@@ -266,6 +327,15 @@ func TestRefused(t *testing.T) {
 		{"--slot=a --kafka-tls --kafka-tls-key=x", "needs kafka-tls-cert"},
 		{"--slot=a --kafka-sasl-user=u", "has no effect without --kafka-sasl-mechanism"},
 		{"--slot=a --kafka-sasl-mechanism=gssapi", "allowed: plain, scram-sha-256, scram-sha-512"},
+		{"--slot=a --kafka-sasl-mechanism=oauthbearer", "kafka-sasl-token-file (default): is required by oauthbearer, or kafka-sasl-token-url"},
+		{"--slot=a --kafka-sasl-mechanism=oauthbearer --kafka-sasl-token-file=/nonexistent", "cannot be read"},
+		{"--slot=a --kafka-sasl-mechanism=oauthbearer --kafka-sasl-token-file=a --kafka-sasl-token-url=https://b", "choose one"},
+		{"--slot=a --kafka-sasl-mechanism=oauthbearer --kafka-sasl-token-file=a --kafka-sasl-user=u", "has no effect without --kafka-sasl-token-url"},
+		{"--slot=a --kafka-sasl-mechanism=oauthbearer --kafka-sasl-token-url=https://b", "kafka-sasl-user (default): is required by kafka-sasl-token-url"},
+		{"--slot=a --kafka-sasl-mechanism=oauthbearer --kafka-sasl-token-url=http://login.example.com/token", "would go out in clear"},
+		{"--slot=a --kafka-sasl-mechanism=oauthbearer --kafka-sasl-token-url=https://u:p@login.example.com/token", "is no URL such as"},
+		{"--slot=a --kafka-sasl-mechanism=plain --kafka-sasl-token-file=a", "has no effect without --kafka-sasl-mechanism oauthbearer"},
+		{"--slot=a --kafka-sasl-mechanism=aws-msk-iam --kafka-sasl-user=u", "has no effect with aws-msk-iam"},
 		{"--slot=a --kafka-sasl-mechanism=plain", "kafka-sasl-user (default): is required by kafka-sasl-mechanism"},
 		{"--slot=a --kafka-sasl-mechanism=plain --kafka-sasl-user=u", "is required by kafka-sasl-mechanism"},
 		{"--slot=a --kafka-sasl-mechanism=plain --kafka-sasl-user=u --kafka-sasl-password=***", "is the mask"},
@@ -274,7 +344,7 @@ func TestRefused(t *testing.T) {
 		{"--slot=a --config=", "is empty: name a file"},
 		{"--slot=a --config=/nonexistent", "/nonexistent (flag --config): cannot be read"},
 		{"--slot=a chekc", `"chekc" is no command; nearest: check`},
-		{"--slot=a check config", "commands are audit, check, config, version"},
+		{"--slot=a check config", "commands are check, setup, status, pause, resume, audit, prune, dead-letters, skip, drop, config, version"},
 		{"--slot=a --postgres=dbname", "is neither a URL"},
 		{"--slot=a --postgres=postgres://u@h:x/d", "has a port"},
 		{"--slot=a --postgres=pasword=x", "nearest: password"},
@@ -287,11 +357,27 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// One fault of a table's mapping does not hide the others.
+func TestMappingFaultsAtOnce(t *testing.T) {
+	cleanPG(t)
+	got := faultsOf(t, []string{
+		"--slot=s", "--topic=a b", "--schema-format=avro", "--tombstone=maybe", "--route-regex=(x", "--route-column=c",
+		"--header-constants=a=b,walstream-position=x,=v", "--envelope-payload=json",
+	}, nil)
+	for _, want := range []string{
+		"has 7 faults", "is no topic name", "schema-format", "tombstone", "route-regex", `walstream's own: "walstream-position"; header-constants: "=v" is not HEADER=TEXT`,
+		"route-column", "envelope-payload",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\nwant: %s", got, want)
+		}
+	}
+}
+
 func TestAccepted(t *testing.T) {
 	cleanPG(t)
 	for _, args := range []string{
 		"--kafka-brokers=[::1]:9092,a.b-c:1 --http-listen=[::1]:0",
-		"--http-listen=:9475",
 		"--postgres=postgres://u@[::1]:5432/d",
 		"--postgres=postgres://u@a:1,b:2/d?target_session_attrs=read-write",
 		"--postgres=postgres:///d?host=/var/run/postgresql",
@@ -331,6 +417,50 @@ func TestHelpFitsAScreen(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		if len(line) > 100 {
 			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+}
+
+// TestHelpOfCommandsFitsAScreen of 30 lines and 100 columns.
+func TestHelpOfCommandsFitsAScreen(t *testing.T) {
+	inv, _ := load(nil, nil)
+	for _, command := range inv.config.report.commands {
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{command, "--help"}, nil, streams{out: &out, err: &out}); code != 0 {
+			t.Fatalf("%s: exit code %d: %s", command, code, out.String())
+		}
+		if n := strings.Count(out.String(), "\n"); n > 30 {
+			t.Errorf("%s: %d lines", command, n)
+		}
+		for line := range strings.Lines(out.String()) {
+			if len(strings.TrimRight(line, " \n")) > 100 {
+				t.Errorf("%s: %d columns: %s", command, len(line), line)
+			}
+		}
+	}
+	for _, c := range inv.model.Children {
+		if c.Help == "" {
+			t.Errorf("%s has no help", c.Name)
+		}
+		for _, f := range c.Flags {
+			if f.Help == "" {
+				t.Errorf("%s --%s has no help", c.Name, f.Name)
+			}
+		}
+	}
+}
+
+// TestSettingsAreListed: each with its help, for whoever wants to know more than
+// the names.
+func TestSettingsAreListed(t *testing.T) {
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"config", "--settings"}, nil, streams{out: &out, err: &out}); code != 0 {
+		t.Fatalf("exit code %d: %s", code, out.String())
+	}
+	inv, _ := load(nil, nil)
+	for _, f := range inv.config.report.settings {
+		if !strings.Contains(out.String(), "  --"+f.Name+" ") || !strings.Contains(out.String(), f.Help) {
+			t.Errorf("--%s is not there", f.Name)
 		}
 	}
 }

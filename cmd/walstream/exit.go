@@ -16,6 +16,8 @@ const (
 
 	exitDifference = 9  // audit: table and topics differ where they must not
 	exitUndecided  = 10 // audit: nothing is wrong with what could be checked, and not everything could
+
+	exitNotStreaming = 11 // status: no instance streams, and nothing else is wrong
 )
 
 // codedError carries the exit code of an error that ends the process.

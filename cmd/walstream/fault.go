@@ -47,10 +47,11 @@ func (e *configError) Error() string {
 type report struct {
 	flags    map[string]*kong.Flag // by name, the flags that are no settings too
 	settings []*kong.Flag          // in the order of Config
-	own      map[string]ownFlag    // by name, the flags that one command has for itself
+	own      map[string][]ownFlag  // by name, the flags that commands have for themselves
 	commands []string
-	origins  map[string]string // of each setting that is not at its default
-	texts    map[string]string // as written there, for messages
+	words    map[string][]string // of a command, one of which follows it
+	origins  map[string]string   // of each setting that is not at its default
+	texts    map[string]string   // as written there, for messages
 	faults   []fault
 	blind    bool // the file could not be read: what is missing may stand there
 }
@@ -63,7 +64,7 @@ type ownFlag struct {
 
 func newReport() *report {
 	return &report{
-		flags: map[string]*kong.Flag{}, own: map[string]ownFlag{}, origins: map[string]string{}, texts: map[string]string{},
+		flags: map[string]*kong.Flag{}, own: map[string][]ownFlag{}, words: map[string][]string{}, origins: map[string]string{}, texts: map[string]string{},
 	}
 }
 
@@ -78,7 +79,10 @@ func (r *report) knows(model *kong.Application) {
 	for _, c := range model.Children {
 		r.commands = append(r.commands, c.Name)
 		for _, f := range c.Flags {
-			r.own[f.Name] = ownFlag{c.Name, f}
+			r.own[f.Name] = append(r.own[f.Name], ownFlag{c.Name, f})
+		}
+		for _, p := range c.Positional {
+			r.words[c.Name] = strings.Split(p.Tag.Get("words"), ",")
 		}
 	}
 }

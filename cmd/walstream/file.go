@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -107,10 +109,13 @@ func (w *fileWalk) pairs(n *yaml.Node, path string, visit func(key, value *yaml.
 }
 
 func (w *fileWalk) settings(root *yaml.Node) {
+	var said map[string]given
 	w.pairs(root, "", func(key, value *yaml.Node) {
 		name := key.Value
 		flag := w.report.flags[name]
 		switch {
+		case name == sectionDebezium:
+			said = w.readRouter(name, key, value)
 		case name == "outboxes":
 			w.list(value)
 		case flag == nil || name == flagConfig || name == flagHelp:
@@ -121,6 +126,18 @@ func (w *fileWalk) settings(root *yaml.Node) {
 			}
 		}
 	})
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		if own, twice := w.layer.values[name]; !twice {
+			w.layer.values[name] = said[name]
+		} else if name != "preset" {
+			w.saidTwice(name, own.origin, said[name].origin)
+		}
+	}
+}
+
+// saidTwice refuses a setting that stands beside Debezium's word for it.
+func (w *fileWalk) saidTwice(name, own, router string) {
+	w.report.add(name, own, "is said by the debezium section too ("+router+"): keep one of the two")
 }
 
 // strange reports a key that is no setting, and, where it has keys below it,
@@ -165,13 +182,14 @@ func (w *fileWalk) text(name string, n *yaml.Node, list bool) (string, bool) {
 	case n.Kind == yaml.SequenceNode && list:
 		var items []string
 		for _, item := range n.Content {
-			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" || strings.Contains(item.Value, ",") {
+			several := name == "kafka-brokers" && strings.Contains(item.Value, ",") // a column may have a comma in its name
+			if item.Kind != yaml.ScalarNode || item.Tag == "!!null" || several {
 				w.report.add(name, w.at(item), "wants a list of plain values")
 				return "", false
 			}
 			items = append(items, item.Value)
 		}
-		return strings.Join(items, ","), true
+		return joinList(items), true
 	}
 	problem := "wants one plain value"
 	if list {
@@ -199,7 +217,15 @@ func (w *fileWalk) list(n *yaml.Node) {
 			w.report.add(strings.TrimSuffix(path, "."), w.at(item), "wants a table with its mapping: table: public.outbox")
 			continue
 		}
-		w.pairs(item, path, func(key, value *yaml.Node) { w.outboxKey(&o, path, key, value) })
+		var said map[string]given
+		w.pairs(item, path, func(key, value *yaml.Node) {
+			if key.Value == sectionDebezium {
+				said = w.readRouter(path+sectionDebezium, key, value)
+				return
+			}
+			w.outboxKey(&o, path, key, value)
+		})
+		w.outboxRouter(&o, path, said)
 		w.outboxes = append(w.outboxes, o)
 	}
 }
@@ -233,6 +259,25 @@ func (w *fileWalk) outboxKey(o *Outbox, path string, key, value *yaml.Node) {
 		problem = "is no setting of a table; nearest: " + near
 	}
 	r.add(name, w.at(key), problem)
+}
+
+// outboxRouter sets what a table's debezium section says.
+func (w *fileWalk) outboxRouter(o *Outbox, path string, said map[string]given) {
+	r := w.report
+	for _, f := range outboxFields(o) {
+		word, ok := said[f.name]
+		name := path + f.name
+		switch {
+		case !ok:
+		case !r.set(name):
+			r.origins[name], r.texts[name] = word.origin, word.text
+			if err := parseValue(f.value, word.text); err != nil {
+				r.refuse(name, explain(err, f.tags))
+			}
+		case f.name != "preset":
+			w.saidTwice(name, r.origin(name), word.origin)
+		}
+	}
 }
 
 // field is one setting of a table.

@@ -10,37 +10,91 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// printHelp writes what fits a screen; behind a command that takes every
-// setting, every setting.
+// printHelp writes what fits a screen, for each command too.
 func printHelp(out io.Writer, inv *invocation) error {
 	var b strings.Builder
-	b.WriteString("Your Postgres outbox in Kafka: nothing lost, nothing twice, in order.\n\n")
-	b.WriteString("  walstream --slot NAME [settings]   stream until SIGTERM\n")
-	for _, c := range inv.model.Children {
-		fmt.Fprintf(&b, "  walstream %-24s %s\n", c.Name, c.Help)
+	switch inv.command {
+	case "":
+		b.WriteString("Your Postgres outbox in Kafka: nothing lost, nothing twice, in order.\n\n")
+		b.WriteString("  walstream --slot NAME [settings]   stream until SIGTERM\n")
+		for _, c := range inv.model.Children {
+			fmt.Fprintf(&b, "  walstream %-24s %s\n", c.Name, c.Help)
+		}
+	default:
+		writeCommand(&b, inv)
 	}
-	b.WriteString("\nA setting is a flag, a variable WALSTREAM_<NAME>, or a line in the file of --config;\n")
-	b.WriteString("of several the first in this order counts, an empty one too.\n")
-	if inv.command == "" {
-		b.WriteString("\n")
+	if inv.command == commandConfig {
+		b.WriteString("Settings: flags, variables WALSTREAM_<NAME>, or lines in the file of --config\n")
+		writeNames(&b, inv.model.Flags)
+	} else {
+		b.WriteString("\nA setting is a flag, a variable WALSTREAM_<NAME>, or a line in the file of --config;\n")
+		b.WriteString("of several the first in this order counts, an empty one too.\n")
 		for _, f := range inv.model.Flags {
 			if f.Tag.Get("common") != "" {
-				writeSetting(&b, f)
+				writeSetting(&b, f, settingWidth)
 			}
 		}
-		b.WriteString("\nwalstream config --help shows the others.\n")
-	} else {
-		for _, c := range inv.model.Children {
-			if c.Name == inv.command && len(c.Flags) > 0 {
-				b.WriteString("\nFlags of " + c.Name + ", which neither file nor variables know\n")
-				for _, f := range c.Flags {
-					writeSetting(&b, f)
-				}
-			}
-		}
-		writeGroups(&b, inv.model.Flags)
+		b.WriteString("walstream config --help has the others; walstream COMMAND --help a command's own flags.\n")
 	}
 	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// writeCommand writes what is a command's own.
+func writeCommand(b *strings.Builder, inv *invocation) {
+	for _, c := range inv.model.Children {
+		if c.Name != inv.command {
+			continue
+		}
+		usage := "walstream " + c.Name
+		for _, p := range c.Positional {
+			usage += " " + strings.ReplaceAll(p.Tag.Get("words"), ",", "|")
+		}
+		fmt.Fprintf(b, "%s --slot NAME [flags]\n  %s\n", usage, c.Help)
+		if len(c.Flags) > 0 {
+			b.WriteString("\nFlags of " + c.Name + ", which neither file nor variables know\n")
+		}
+		for _, f := range c.Flags {
+			writeSetting(b, f, ownWidth)
+		}
+	}
+}
+
+// helpWidth is what a line of help may take.
+const helpWidth = 99
+
+// writeNames lists every setting by its name alone.
+func writeNames(b *strings.Builder, flags []*kong.Flag) {
+	group, line := "", ""
+	flush := func() {
+		if line != "" {
+			b.WriteString(line + " \n")
+		}
+	}
+	for _, f := range flags {
+		if f.Group == nil {
+			continue
+		}
+		if f.Group.Title != group {
+			flush()
+			group = f.Group.Title
+			line = group + ":"
+		}
+		name := "  --" + f.Name
+		if len(line)+len(name) >= helpWidth {
+			flush()
+			line = ""
+		}
+		line += name
+	}
+	flush()
+}
+
+// printSettings lists every setting with its help and default.
+func printSettings(out io.Writer, inv *invocation) error {
+	var b strings.Builder
+	writeGroups(&b, inv.model.Flags)
+	_, err := io.WriteString(out, strings.TrimPrefix(b.String(), "\n"))
 	return err
 }
 
@@ -55,11 +109,17 @@ func writeGroups(b *strings.Builder, flags []*kong.Flag) {
 			group = title
 			b.WriteString("\n" + title + "\n")
 		}
-		writeSetting(b, f)
+		writeSetting(b, f, settingWidth)
 	}
 }
 
-func writeSetting(b *strings.Builder, f *kong.Flag) {
+// Columns of a flag with its value: the longest setting, the longest of a command.
+const (
+	settingWidth = 34
+	ownWidth     = 26
+)
+
+func writeSetting(b *strings.Builder, f *kong.Flag, width int) {
 	name := "--" + f.Name
 	if !f.IsBool() {
 		name += " " + cmp.Or(f.PlaceHolder, typeWord(f.Target.Interface()))
@@ -68,7 +128,7 @@ func writeSetting(b *strings.Builder, f *kong.Flag) {
 	if f.Default != "" && f.Default != "0" && f.Default != "false" {
 		help += " (" + f.Default + ")"
 	}
-	fmt.Fprintf(b, "  %-34s %s\n", name, help)
+	fmt.Fprintf(b, "  %-*s %s\n", width, name, help)
 }
 
 func typeWord(value any) string {

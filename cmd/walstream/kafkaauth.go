@@ -1,139 +1,235 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
+	"encoding/base64"
+	"net/url"
 	"os"
 	"strings"
+
+	"github.com/walstream/walstream/internal/credential"
+	"github.com/walstream/walstream/pkg/sink"
 )
 
-// KafkaTLSConfig is how to connect to the brokers; nil without TLS. The files
-// are read anew at each call, so a renewed certificate needs no restart.
-func (c *Config) KafkaTLSConfig() (*tls.Config, error) {
+// kafkaTLS makes the settings of a connection to a broker; nil without TLS.
+func (c *Config) kafkaTLS() func() (*tls.Config, error) {
 	if !c.KafkaTLS {
-		return nil, nil //nolint:nilnil // nil is TLS switched off, as for kgo
+		return nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.KafkaTLSCA != "" {
-		pool, err := readAuthorities(c.KafkaTLSCA)
-		if err != nil {
-			return nil, fmt.Errorf("kafka-tls-ca %w", err)
+	return c.kafkaTLSFiles().Client
+}
+
+func (c *Config) kafkaTLSFiles() credential.TLSFiles {
+	return credential.TLSFiles{Prefix: "kafka-tls", CA: c.KafkaTLSCA, Cert: c.KafkaTLSCert, Key: c.KafkaTLSKey}
+}
+
+// The mechanisms that are not a user with a password.
+const (
+	saslOAuth = "oauthbearer"
+	saslAWS   = "aws-msk-iam"
+)
+
+// saslMechanism by the name Kafka has for it.
+func (c *Config) saslMechanism() string {
+	if c.KafkaSASLMechanism == saslAWS {
+		return "AWS_MSK_IAM"
+	}
+	return strings.ToUpper(c.KafkaSASLMechanism)
+}
+
+// principal is who logs in, as far as the settings know.
+func (c *Config) principal() string {
+	if c.KafkaSASLMechanism == saslOAuth {
+		return "" // the token says
+	}
+	return c.KafkaSASLUser
+}
+
+// credentials are asked for at each login; nil without SASL. What they are is
+// hidden from then on, wherever it would be shown.
+func (c *Config) credentials() func(context.Context) (sink.Credentials, error) {
+	switch c.KafkaSASLMechanism {
+	case "":
+		return nil
+	case saslAWS:
+		source := &credential.AWS{Getenv: os.Getenv}
+		return func(ctx context.Context) (sink.Credentials, error) {
+			keys, err := source.Keys(ctx)
+			c.keepSecret(keys.Secret)
+			c.keepSecret(keys.Session)
+			return sink.Credentials{Key: keys.Access, Secret: keys.Secret, Session: keys.Session}, err
 		}
-		config.RootCAs = pool
-	}
-	if c.KafkaTLSCert != "" {
-		pair, err := readKeyPair(c.KafkaTLSCert, c.KafkaTLSKey)
-		if err != nil {
-			return nil, fmt.Errorf("kafka-tls-cert %w", err)
+	case saslOAuth:
+		source := c.tokens()
+		return func(ctx context.Context) (sink.Credentials, error) {
+			token, err := source(ctx)
+			c.keepSecret(token)
+			return sink.Credentials{Secret: token}, err
 		}
-		config.Certificates = []tls.Certificate{pair}
 	}
-	return config, nil
+	password := c.saslPassword()
+	return func(context.Context) (sink.Credentials, error) {
+		text, err := password()
+		return sink.Credentials{Secret: text}, err
+	}
 }
 
-func readAuthorities(path string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", cause(err))
+// tokens come from a file, or from an endpoint.
+func (c *Config) tokens() func(context.Context) (string, error) {
+	if c.KafkaSASLTokenURL == "" {
+		return func(context.Context) (string, error) {
+			return credential.Secret("kafka-sasl-token-file", c.KafkaSASLTokenFile)
+		}
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("holds no certificate in PEM")
-	}
-	return pool, nil
+	return (&credential.Tokens{
+		Setting: "kafka-sasl-token-url", URL: c.KafkaSASLTokenURL, Client: c.KafkaSASLUser,
+		Secret: c.saslPassword(), Scope: c.KafkaSASLScope, TLS: c.tokenTLSFiles(),
+	}).Token
 }
 
-// readKeyPair does not wrap what crypto/tls says beyond its text: it has
-// nothing of the key in it, and we leave it at that.
-func readKeyPair(cert, key string) (tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	var path *os.PathError
-	switch {
-	case errors.As(err, &path) && path.Path == key:
-		return pair, fmt.Errorf("has a key that cannot be read: %w", path.Err)
-	case errors.As(err, &path):
-		return pair, fmt.Errorf("cannot be read: %w", path.Err)
-	case err != nil:
-		return pair, fmt.Errorf("and kafka-tls-key are no pair: %w", err)
-	}
-	return pair, nil
+// tokenTLSFiles: the authorities that vouch for the brokers vouch for the
+// endpoint too. The client's certificate is for the brokers alone.
+func (c *Config) tokenTLSFiles() credential.TLSFiles {
+	return credential.TLSFiles{Prefix: "kafka-tls", CA: c.KafkaTLSCA}
 }
 
-// SASLPassword is the setting's, or the content of its file without the line's
-// end. The file is read anew at each call.
-func (c *Config) SASLPassword() (string, error) {
-	if c.KafkaSASLPasswordFile == "" {
-		return c.KafkaSASLPassword, nil
+func (c *Config) saslPassword() func() (string, error) {
+	return c.password("kafka-sasl-password-file", c.KafkaSASLPassword, c.KafkaSASLPasswordFile, c.KafkaSASLUser)
+}
+
+// password of a setting or, where one is named, a file, which is read anew each
+// time.
+func (c *Config) password(setting, text, file string, ordinary ...string) func() (string, error) {
+	return func() (string, error) {
+		secret, err := text, error(nil)
+		if file != "" {
+			secret, err = credential.Secret(setting, file)
+		}
+		c.keepSecret(secret, ordinary...)
+		if err == nil && len(ordinary) > 0 { // as HTTP's basic authentication has it: a server may quote that
+			c.keepSecret(base64.StdEncoding.EncodeToString([]byte(ordinary[0] + ":" + secret)))
+		}
+		return secret, err
 	}
-	content, err := os.ReadFile(c.KafkaSASLPasswordFile)
-	if err != nil {
-		return "", fmt.Errorf("kafka-sasl-password-file cannot be read: %w", cause(err))
-	}
-	password := strings.TrimRight(string(content), "\r\n")
-	if password == "" {
-		return "", errors.New("kafka-sasl-password-file is an empty file")
-	}
-	return password, nil
 }
 
 func (c *Config) checkTLS() {
-	r := c.report
-	for _, name := range []string{"kafka-tls-ca", "kafka-tls-cert", "kafka-tls-key"} {
-		value := r.flags[name].Target.String()
-		if strings.Contains(value, "-----BEGIN") {
+	c.report.checkTLSFiles("kafka-tls", c.KafkaTLS, "--kafka-tls")
+}
+
+// checkTLSFiles checks the settings ca, cert and key that begin with prefix.
+func (r *report) checkTLSFiles(prefix string, used bool, by string) {
+	ca, cert, key := prefix+"-ca", prefix+"-cert", prefix+"-key"
+	value := func(name string) string {
+		if flag := r.flags[name]; flag != nil {
+			return flag.Target.String()
+		}
+		return ""
+	}
+	for _, name := range []string{ca, cert, key} {
+		if strings.Contains(value(name), "-----BEGIN") {
 			r.refuse(name, "wants the path of a PEM file, not its content")
-		} else if value != "" && !c.KafkaTLS {
-			r.refuse(name, "has no effect without --kafka-tls")
+		} else if value(name) != "" && !used {
+			r.refuse(name, "has no effect without "+by)
 		}
 	}
 	switch {
-	case c.KafkaTLSCert != "" && c.KafkaTLSKey == "":
-		r.refuse("kafka-tls-cert", "needs kafka-tls-key beside it")
-	case c.KafkaTLSKey != "" && c.KafkaTLSCert == "":
-		r.refuse("kafka-tls-key", "needs kafka-tls-cert beside it")
+	case value(cert) != "" && value(key) == "":
+		r.refuse(cert, "needs "+key+" beside it")
+	case value(key) != "" && value(cert) == "":
+		r.refuse(key, "needs "+cert+" beside it")
 	}
-	if !c.KafkaTLS || r.faulty("kafka-tls-ca") || r.faulty("kafka-tls-cert") || r.faulty("kafka-tls-key") {
+	if !used || r.faulty(ca) || r.faulty(cert) || r.faulty(key) {
 		return
 	}
-	if c.KafkaTLSCA != "" {
-		if _, err := readAuthorities(c.KafkaTLSCA); err != nil {
-			r.refuse("kafka-tls-ca", err.Error())
+	if value(ca) != "" {
+		if _, err := credential.Authorities(value(ca)); err != nil {
+			r.refuse(ca, err.Error())
 		}
 	}
-	if c.KafkaTLSCert != "" {
-		if _, err := readKeyPair(c.KafkaTLSCert, c.KafkaTLSKey); err != nil {
-			r.refuse("kafka-tls-cert", err.Error())
+	if value(cert) != "" {
+		if _, err := credential.KeyPair(value(cert), value(key)); err != nil {
+			r.refuse(cert, err.Error())
 		}
 	}
+}
+
+// checkSecretFile reads a file of a secret once: whoever starts walstream is told
+// at once, who rotates it later by the log.
+func (c *Config) checkSecretFile(setting, file string, ordinary ...string) {
+	secret, err := credential.Secret(setting, file)
+	if err != nil {
+		c.report.refuse(setting, strings.TrimPrefix(err.Error(), setting+" "))
+	}
+	c.keepSecret(secret, ordinary...)
 }
 
 func (c *Config) checkSASL() {
 	r := c.report
-	if c.KafkaSASLMechanism == "" {
-		for _, name := range []string{"kafka-sasl-user", "kafka-sasl-password", "kafka-sasl-password-file"} {
-			if r.flags[name].Target.String() != "" {
-				r.refuse(name, "has no effect without --kafka-sasl-mechanism")
-			}
+	c.keepSecret(c.KafkaSASLPassword, c.KafkaSASLUser)
+	if c.KafkaSASLPassword == masked {
+		r.refuse("kafka-sasl-password", "is the mask that walstream config prints, not the password")
+		return
+	}
+	if c.KafkaSASLPassword != "" && c.KafkaSASLPasswordFile != "" {
+		r.refuse("kafka-sasl-password-file", "does not go with kafka-sasl-password ("+r.origin("kafka-sasl-password")+"): choose one")
+		return
+	}
+	password := []string{"kafka-sasl-user", "kafka-sasl-password", "kafka-sasl-password-file"}
+	token := []string{"kafka-sasl-token-file", "kafka-sasl-token-url", "kafka-sasl-scope"}
+	switch c.KafkaSASLMechanism {
+	case "":
+		c.refuseAll(append(password, token...), "has no effect without --kafka-sasl-mechanism")
+	case saslAWS:
+		c.refuseAll(append(password, token...), "has no effect with aws-msk-iam, whose keys come from AWS_* variables, the profile, the container or the instance")
+	case saslOAuth:
+		c.checkTokens()
+	default:
+		c.refuseAll(token, "has no effect without --kafka-sasl-mechanism oauthbearer")
+		c.checkUser("kafka-sasl-mechanism")
+	}
+}
+
+func (c *Config) refuseAll(names []string, problem string) {
+	for _, name := range names {
+		if c.report.flags[name].Target.String() != "" {
+			c.report.refuse(name, problem)
 		}
 	}
-	c.keepSecret(c.KafkaSASLPassword, c.KafkaSASLUser)
+}
+
+// checkUser: a user and a password are there.
+func (c *Config) checkUser(by string) {
+	r := c.report
 	switch {
-	case c.KafkaSASLPassword == masked:
-		r.refuse("kafka-sasl-password", "is the mask that walstream config prints, not the password")
-	case c.KafkaSASLPassword != "" && c.KafkaSASLPasswordFile != "":
-		r.refuse("kafka-sasl-password-file", "does not go with kafka-sasl-password ("+r.origin("kafka-sasl-password")+"): choose one")
-	case c.KafkaSASLMechanism == "":
 	case c.KafkaSASLUser == "":
-		r.refuse("kafka-sasl-user", "is required by kafka-sasl-mechanism")
+		r.refuse("kafka-sasl-user", "is required by "+by)
 	case c.KafkaSASLPassword == "" && c.KafkaSASLPasswordFile == "":
-		r.refuse("kafka-sasl-password", "is required by kafka-sasl-mechanism: "+variableOf("kafka-sasl-password")+" or --kafka-sasl-password-file FILE")
+		r.refuse("kafka-sasl-password", "is required by "+by+": "+variableOf("kafka-sasl-password")+" or --kafka-sasl-password-file FILE")
+	case c.KafkaSASLPasswordFile != "":
+		c.checkSecretFile("kafka-sasl-password-file", c.KafkaSASLPasswordFile, c.KafkaSASLUser)
+	}
+}
+
+func (c *Config) checkTokens() {
+	r := c.report
+	switch {
+	case c.KafkaSASLTokenFile == "" && c.KafkaSASLTokenURL == "":
+		r.refuse("kafka-sasl-token-file", "is required by oauthbearer, or kafka-sasl-token-url")
+	case c.KafkaSASLTokenFile != "" && c.KafkaSASLTokenURL != "":
+		r.refuse("kafka-sasl-token-file", "does not go with kafka-sasl-token-url ("+r.origin("kafka-sasl-token-url")+"): choose one")
+	case c.KafkaSASLTokenFile != "":
+		c.refuseAll([]string{"kafka-sasl-user", "kafka-sasl-password", "kafka-sasl-password-file", "kafka-sasl-scope"}, "has no effect without --kafka-sasl-token-url")
+		c.checkSecretFile("kafka-sasl-token-file", c.KafkaSASLTokenFile)
 	default:
-		password, err := c.SASLPassword()
-		if err != nil {
-			r.refuse("kafka-sasl-password-file", strings.TrimPrefix(err.Error(), "kafka-sasl-password-file "))
+		u, err := url.Parse(c.KafkaSASLTokenURL)
+		switch {
+		case err != nil || u.Host == "" || u.User != nil:
+			r.refuse("kafka-sasl-token-url", "is no URL such as https://login.example.com/oauth2/token; the client is said by kafka-sasl-user and its password")
+		case u.Scheme != "https" && !isLoopback(u.Hostname()):
+			r.refuse("kafka-sasl-token-url", "is not https: the client's password would go out in clear")
 		}
-		c.keepSecret(password, c.KafkaSASLUser)
+		c.checkUser("kafka-sasl-token-url")
 	}
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,9 +21,17 @@ type cli struct {
 	ConfigFile string `name:"config" common:"yes" placeholder:"FILE" help:"YAML file of settings by these names"`
 	Help       bool   `name:"help" short:"h" help:"show this; walstream config --help shows every setting"`
 
+	Check   Check    `cmd:"" name:"check" help:"name everything that is missing, each with the fix"`
+	Setup   Setup    `cmd:"" name:"setup" help:"make publication and slot, or print the SQL for a DBA"`
+	Status  Status   `cmd:"" name:"status" help:"positions, lag, and who holds the slot, from any machine"`
+	Pause   Pause    `cmd:"" name:"pause" help:"leave the slot in peace for a while, all instances"`
+	Resume  struct{} `cmd:"" name:"resume" help:"end a pause"`
 	Audit   Audit    `cmd:"" name:"audit" help:"compare table and topics: missing, twice, out of order, torn"`
-	Check   struct{} `cmd:"" name:"check" help:"name everything that is missing, each with the fix"`
-	Show    struct{} `cmd:"" name:"config" help:"print the effective settings and where each comes from"`
+	Prune   Prune    `cmd:"" name:"prune" help:"delete rows that are published, and old enough"`
+	Letters Letters  `cmd:"" name:"dead-letters" help:"list, show or retry: rows that were put aside"`
+	Skip    Skip     `cmd:"" name:"skip" help:"let one row pass that holds the stream"`
+	Drop    Drop     `cmd:"" name:"drop" help:"remove slot, publication and checkpoint"`
+	Show    Show     `cmd:"" name:"config" help:"print the effective settings, or their JSON schema"`
 	Version struct{} `cmd:"" name:"version" help:"print the version"`
 }
 
@@ -35,7 +46,7 @@ type invocation struct {
 	command string // empty: stream
 	help    bool
 	config  *Config
-	audit   *Audit
+	grammar *cli // the commands' own flags
 	model   *kong.Application
 }
 
@@ -60,17 +71,20 @@ func load(args, environ []string) (*invocation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the command line: %w", err)
 	}
-	inv := &invocation{command: ctx.Command(), config: &grammar.Config, audit: &grammar.Audit, model: k.Model}
+	command, _, _ := strings.Cut(ctx.Command(), " ")
+	inv := &invocation{command: command, config: &grammar.Config, grammar: grammar, model: k.Model}
 	inv.config.report = r
 	inv.help, _ = ctx.FlagValue(r.flags[flagHelp]).(bool)
 	if inv.help { // whoever asks for help may well have mistyped
 		return inv, nil
 	}
-	if inv.command == "version" {
-		return inv, r.err()
+	if inv.command == commandVersion || inv.command == commandConfig && grammar.asks(ctx, r, "schema", "settings") {
+		_, err := ctx.Apply() // of the command's own flags; no setting counts
+		return inv, errors.Join(r.err(), err)
 	}
 
 	env := readEnvironment(environ, r)
+	inv.config.readTraceVariables(environ)
 	path, _ := ctx.FlagValue(r.flags[flagConfig]).(string)
 	if v, ok := env.values[flagConfig]; ok && !r.set(flagConfig) {
 		path, r.origins[flagConfig] = v.text, v.origin
@@ -87,11 +101,57 @@ func load(args, environ []string) (*invocation, error) {
 		return nil, fmt.Errorf("read settings: %w", err)
 	}
 	inv.config.Outboxes = outboxes
+	inv.config.emptied()
 	inv.config.validate()
-	if inv.command == commandAudit {
-		inv.audit.validate(r)
+	if own := grammar.own(inv.command); own != nil {
+		own.validate(r)
 	}
 	return inv, r.err()
+}
+
+// asks reports that one of the switches of walstream config is on: what it prints
+// does not depend on settings.
+func (*cli) asks(ctx *kong.Context, r *report, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		on, _ := ctx.FlagValue(r.own[name][0].flag).(bool)
+		return on
+	})
+}
+
+// own are the flags of a command that it checks itself; nil: there is nothing to
+// check.
+func (c *cli) own(command string) interface{ validate(r *report) } {
+	switch command {
+	case commandAudit:
+		return &c.Audit
+	case commandPrune:
+		return &c.Prune
+	case commandLetters:
+		return &c.Letters
+	case commandSkip:
+		return &c.Skip
+	case commandStatus:
+		return &c.Status
+	case commandPause:
+		return &c.Pause
+	case commandSetup:
+		return &c.Setup
+	}
+	return nil
+}
+
+// checkOwn checks what the table of a command's flags itself says: values and range.
+func (r *report) checkOwn(command string) {
+	for _, name := range slices.Sorted(maps.Keys(r.own)) {
+		for _, o := range r.own[name] {
+			if o.command != command {
+				continue
+			}
+			if problem := cmp.Or(outsideValues(o.flag.Tag, o.flag.Target), outsideRange(o.flag.Tag, o.flag.Target)); problem != "" {
+				r.refuse(name, problem)
+			}
+		}
+	}
 }
 
 // mappers makes kong read every type of setting by parseValue, and note a fault
@@ -112,6 +172,10 @@ type noting struct{ report *report }
 // Decode is called for flags of the command line, and for what a layer resolved;
 // the layer has then noted its origin.
 func (m noting) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	if ctx.Value.Flag == nil { // the word behind a command: tidy leaves none but those it knows
+		target.SetString(ctx.Scan.Pop().String())
+		return nil
+	}
 	text := "true" // of a flag without a value: tidy leaves none but switches
 	if ctx.Scan.Peek().Type == kong.FlagValueToken {
 		text = ctx.Scan.Pop().String()
@@ -153,7 +217,7 @@ func (r *report) tidy(args []string) []string {
 		name, _, hasValue := strings.Cut(arg, "=")
 		flag := r.flags[strings.TrimPrefix(name, "--")]
 		if o, ok := r.own[strings.TrimPrefix(name, "--")]; ok {
-			flag = o.flag
+			flag = o[0].flag
 			own = append(own, flag.Name)
 		}
 		next := ""
@@ -164,11 +228,14 @@ func (r *report) tidy(args []string) []string {
 		case arg == "-h", arg == flagHelp:
 			out = append(out, "--"+flagHelp)
 		case !strings.HasPrefix(arg, "-"):
-			if !slices.Contains(r.commands, arg) || slices.ContainsFunc(out, r.isCommand) {
+			switch given := slices.ContainsFunc(out, r.isCommand); {
+			case given && slices.Contains(r.words[out[0]], arg) && !slices.Contains(out, arg):
+				out = slices.Insert(out, 1, arg)
+			case given || !slices.Contains(r.commands, arg):
 				r.unexpected(arg)
-				continue
+			default:
+				out = append([]string{arg}, out...) // its own flags have to follow it
 			}
-			out = append([]string{arg}, out...) // its own flags have to follow it
 		case flag == nil || !strings.HasPrefix(arg, "--"):
 			r.add(name, "flag", r.unknownFlag(strings.TrimLeft(name, "-")))
 			if !hasValue && next != "" && !strings.HasPrefix(next, "-") && !r.isCommand(next) {
@@ -191,10 +258,10 @@ func (r *report) tidy(args []string) []string {
 // given.
 func (r *report) withoutForeign(args, own []string) []string {
 	for _, name := range own {
-		if len(args) > 0 && args[0] == r.own[name].command {
+		if len(args) > 0 && slices.ContainsFunc(r.own[name], func(o ownFlag) bool { return o.command == args[0] }) {
 			continue
 		}
-		r.add("--"+name, "flag", "is a flag of: walstream "+r.own[name].command)
+		r.add("--"+name, "flag", "is a flag of: "+commandsOf(r.own[name]))
 		args = slices.DeleteFunc(args, func(arg string) bool { return arg == "--"+name || strings.HasPrefix(arg, "--"+name+"=") })
 	}
 	return args

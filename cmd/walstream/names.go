@@ -12,14 +12,13 @@ import (
 
 // elsewhere answers names that people look for and that are no settings.
 var elsewhere = map[string]string{
-	"acks":     "there is nothing to set: walstream always waits for all in-sync replicas",
-	"version":  "the command is: walstream version",
-	"outboxes": "a list of tables can be given in the file only",
-	flagConfig: "a file cannot name another one",
-	flagHelp:   "it is a flag only",
+	"acks":          "there is nothing to set: walstream always waits for all in-sync replicas",
+	"version":       "the command is: walstream version",
+	"outboxes":      "a list of tables can be given in the file only",
+	sectionDebezium: "Debezium's options can be given in the file only",
+	flagConfig:      "a file cannot name another one",
+	flagHelp:        "it is a flag only",
 }
-
-const laterRelease = "it comes with a later release"
 
 // unknown says what is wrong with a name that is no setting, and which one was
 // meant. prefix is what the place puts before a setting's name.
@@ -28,7 +27,7 @@ func (r *report) unknown(name, prefix string) string {
 		return "is no setting; " + answer
 	}
 	if own, ok := r.own[name]; ok {
-		return "is no setting; it is a flag of: walstream " + own.command
+		return "is no setting; it is a flag of: " + commandsOf(own)
 	}
 	var valid []string
 	for _, f := range r.settings {
@@ -41,6 +40,14 @@ func (r *report) unknown(name, prefix string) string {
 		return "is no setting; nearest: " + prefix + near
 	}
 	return "is no setting; walstream config --help shows all"
+}
+
+func commandsOf(own []ownFlag) string {
+	var commands []string
+	for _, o := range own {
+		commands = append(commands, "walstream "+o.command)
+	}
+	return strings.Join(commands, ", ")
 }
 
 // unknownFlag is unknown for flags, which commands may have of their own.

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/term"
 
@@ -28,6 +29,9 @@ import (
 // second one leaves at once. Nothing is lost either way.
 func stream(ctx context.Context, c *Config, s streams) error {
 	log := newLogger(c, s.err)
+	// The level is the process's, so that it can be changed while it runs.
+	zerolog.SetGlobalLevel(log.GetLevel())
+	log = log.Level(zerolog.TraceLevel)
 	cfg, err := c.pipelineConfig(log)
 	if err != nil {
 		return err
@@ -39,20 +43,29 @@ func stream(ctx context.Context, c *Config, s streams) error {
 	}
 	var supervisor *pipeline.Supervisor
 	progress := func() *pipeline.Progress { return supervisor.Progress() }
-	registry, observe := ops.NewRegistry(version, progress)
-	cfg.Observe = observe
-	supervisor = pipeline.NewSupervisor(cfg)
 	watched := ops.Config{
-		Listen: c.HTTPListen, Pipeline: c.Pipeline, Slot: c.Slot, Version: version,
-		StallTimeout: c.StallTimeout, Progress: progress, Registry: registry,
+		Listen: c.HTTPListen, Pipeline: c.Pipeline, Slot: c.Slot, Delivery: c.Delivery, Version: version,
+		StallTimeout: c.StallTimeout, MaxInFlightBytes: cfg.Limits.Bytes, MaxRetainedWAL: int64(c.MaxRetainedWAL),
+		Progress: progress, Redact: c.Redact, Access: c.access(), Pprof: c.Pprof, Log: log,
 	}
-	server, err := ops.Listen(watched)
+	cfg.Kafka.Metrics = sink.NewClientMetrics()
+	collectors := []prometheus.Collector{cfg.Kafka.Metrics}
+	if exporter := c.traces(log); exporter != nil {
+		defer exporter.Close()
+		collectors = append(collectors, exporter)
+		cfg.Kafka.OnCommit = func(commit *sink.Commit) { exporter.Span(c.span(commit)) }
+	}
+	metrics := ops.NewMetrics(watched, collectors...)
+	cfg.Observe = metrics.Observe
+	supervisor = pipeline.NewSupervisor(cfg)
+	server, err := ops.Listen(watched, metrics)
 	if err != nil {
 		log.Error().Err(err).Int("exit_code", exitConfig).Msg("cannot start")
 		return logged(withCode(exitConfig, err))
 	}
 	defer server.Close()
 	defer watchHealth(ctx, watched, log)()
+	defer tellManager(ctx, watched, log)()
 	log.Info().Str("version", version).Str("pipeline", c.Pipeline).Str("slot", c.Slot).Str("http", server.Addr()).Msg("starting")
 	if err = classified(supervisor.Run(ctx)); err != nil {
 		message := "stopped: it needs a person"
@@ -62,8 +75,14 @@ func stream(ctx context.Context, c *Config, s streams) error {
 		log.Error().Err(err).Int("exit_code", exitCode(err)).Msg(message)
 		return logged(err)
 	}
-	log.Info().Stringer("confirmed", progress().Confirmed).Uint64("events", progress().Counters.Events).Msg("stopped")
+	logStopped(&log, progress())
 	return nil
+}
+
+// logStopped says what was done in the life of the process: the rows are those taken
+// from the stream, and the bad ones are among them, whatever is wrong with them.
+func logStopped(log *zerolog.Logger, p *pipeline.Progress) {
+	log.Info().Stringer("confirmed", p.Confirmed).Uint64("rows", p.Counters.Events).Uint64("bad_rows", p.Poisoned.Rows()).Msg("stopped")
 }
 
 // watchHealth logs when health turns. The returned function ends it.
@@ -71,18 +90,41 @@ func watchHealth(ctx context.Context, cfg ops.Config, log zerolog.Logger) func()
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
-		ops.Watch(ctx, cfg, func(healthy bool, reason string) {
+		ops.Watch(ctx, cfg, func(healthy bool, reason string, red time.Duration) {
+			red = red.Round(time.Second)
 			if healthy {
-				log.Info().Msg("health is green again")
+				log.Info().Stringer("red_for", red).Msg("health is green again")
 			} else {
-				log.Warn().Str("reason", reason).Msg("health is red")
+				log.Warn().Str("reason", reason).Stringer("red_for", red).Msg("health is red")
 			}
+		})
+	})
+	done.Go(func() {
+		ops.WatchBudget(ctx, cfg, func(within bool, text string) {
+			event := log.Warn()
+			if within {
+				event = log.Info()
+			}
+			event.Str("budget", text).Msg("WAL kept for the slot has passed a mark of --max-retained-wal")
 		})
 	})
 	return func() {
 		cancel()
 		done.Wait()
 	}
+}
+
+// tellManager informs systemd, if it asked. The returned function ends it.
+func tellManager(ctx context.Context, cfg ops.Config, log zerolog.Logger) func() {
+	warn := func(err error) { log.Warn().Err(err).Msg("the service manager cannot be told; going on without") }
+	manager, found, err := ops.DialManager(os.Getenv)
+	if err != nil {
+		warn(err)
+	}
+	if !found {
+		return func() {}
+	}
+	return manager.Tell(ctx, cfg, warn)
 }
 
 // onSignal ends the context at the first SIGTERM or SIGINT and the process at
@@ -173,11 +215,22 @@ func (c *Config) pipelineConfig(log zerolog.Logger) (pipeline.Config, error) {
 			CommitInterval: c.CommitInterval, CommitMaxBytes: int(c.CommitMaxBytes), MaxTransactionTime: c.MaxTransactionTime,
 		},
 		Limits: c.limits(), StatusInterval: c.StatusInterval, ShutdownGrace: c.ShutdownGrace, Logger: log,
+		Snapshot: pipeline.SnapshotMode(c.Snapshot), SnapshotWhere: c.SnapshotWhere,
 	}, nil
 }
 
 func (c *Config) postgresOptions() replication.Options {
-	return replication.Options{Postgres: c.Postgres, ApplicationName: c.Pipeline}
+	return replication.Options{Postgres: c.Postgres, ApplicationName: c.Pipeline, Password: c.postgresPassword}
+}
+
+// postgresPassword is what to connect by: that of the file, or what address,
+// variables or password file have.
+func (c *Config) postgresPassword(found string) (string, error) {
+	if c.PostgresPasswordFile == "" {
+		c.keepSecret(found, "postgres")
+		return found, nil
+	}
+	return c.password("postgres-password-file", "", c.PostgresPasswordFile)()
 }
 
 // limits: bytes are the user's; events bound what small rows cost beside them.
@@ -187,22 +240,35 @@ func (c *Config) limits() checkpoint.Limits {
 }
 
 func (c *Config) kafkaConfig(log zerolog.Logger) (sink.Config, error) {
-	tlsConfig, err := c.KafkaTLSConfig()
-	if err != nil {
-		return sink.Config{}, withCode(exitConfig, err)
-	}
-	password, err := c.SASLPassword()
+	schemas, err := c.registry()
 	if err != nil {
 		return sink.Config{}, withCode(exitConfig, err)
 	}
 	return sink.Config{
-		Brokers: c.KafkaBrokers, ClientID: "walstream." + c.Pipeline, TLS: tlsConfig,
-		SASLMechanism: strings.ToUpper(c.KafkaSASLMechanism), SASLUser: c.KafkaSASLUser, SASLPassword: password,
+		Registry: schemas,
+		Brokers:  c.KafkaBrokers, ClientID: "walstream." + c.Pipeline, TLS: c.kafkaTLS(),
+		SASLMechanism: c.saslMechanism(), SASLUser: c.principal(), Credentials: c.credentials(),
 		Pipeline: c.Pipeline, Compression: c.KafkaCompression, MaxInFlight: c.limits(),
 		CreateTopics: c.CreateTopics, TopicPartitions: brokerDefault[int32](c.TopicPartitions),
-		TopicReplicationFactor: brokerDefault[int16](c.TopicReplicationFactor),
-		Version:                version, Logger: log,
+		TopicReplicationFactor: brokerDefault[int16](c.TopicReplicationFactor), TopicConfigs: c.topicConfigs(),
+		TopicsAllowed: c.TopicsAllowed, OnPoison: sink.Policy(c.OnPoison), PoisonLimit: c.PoisonLimit,
+		Version: version, Logger: log,
 	}, nil
+}
+
+// topicConfigs are those of created topics. A word without = goes on with the
+// value before it.
+func (c *Config) topicConfigs() map[string]string {
+	configs, last := map[string]string{}, ""
+	for _, word := range c.TopicConfig {
+		if key, value, ok := strings.Cut(word, "="); ok {
+			last = strings.TrimSpace(key)
+			configs[last] = strings.TrimSpace(value)
+		} else {
+			configs[last] += "," + word
+		}
+	}
+	return configs
 }
 
 // brokerDefault turns the setting's 0 into Kafka's -1.
@@ -250,16 +316,20 @@ var exitCodes = map[string]int{
 	"synchronous-standby":   exitPreflight,
 	"preflight":             exitPreflight,
 	"slot-unusable":         exitPreflight,
+	"paused-by-operator":    exitPreflight,
 	"mapping":               exitPreflight,
+	"snapshot":              exitPreflight,
 	"rights":                exitRights,
 	"kafka-setup":           exitPreflight,
 	"undecodable":           exitBug,
 	"bad-row":               exitRefusedRecord,
+	"encoding":              exitRefusedRecord,
 	"refused-record":        exitRefusedRecord,
 	"access":                exitRights,
 	"authentication":        exitRights,
 	"no-database":           exitPreflight,
 	"postgres-tls":          exitPreflight,
+	"pooler":                exitPreflight,
 	"postgres-address":      exitConfig,
 	"unacknowledged":        exitUnacknowledged,
 }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"cmp"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -24,11 +27,16 @@ func mask(kind, text string) string {
 		return masked
 	case kind == "postgres":
 		return maskPostgres(text)
+	case kind == "url":
+		return urlUser.ReplaceAllString(text, "//"+masked+"@")
 	case strings.Contains(text, "-----BEGIN"): // a key pasted where its file belongs
 		return masked
 	}
 	return text
 }
+
+// urlUser is who a URL logs in as, and by which password.
+var urlUser = regexp.MustCompile(`//[^/,]*@`)
 
 // Redact returns text without the secrets of this configuration, plain or in
 // any spelling that a URL or DSN gives them. It is the last line of defence for
@@ -38,9 +46,9 @@ func mask(kind, text string) string {
 // for itself only: a piece of a word tells nobody anything, and hiding it would
 // break the words, and the keys of JSON, that hold it.
 func (c *Config) Redact(text string) string {
-	for _, secret := range c.secrets {
-		for _, spelling := range spellings(secret) {
-			if len(secret) < shortSecret {
+	for _, s := range c.vault.list() {
+		for _, spelling := range s.spellings {
+			if s.short {
 				text = replaceTokens(text, spelling)
 			} else {
 				text = strings.ReplaceAll(text, spelling, masked)
@@ -48,6 +56,39 @@ func (c *Config) Redact(text string) string {
 		}
 	}
 	return text
+}
+
+// vault holds what Redact hides. Secrets are learned while others log: a renewed
+// password is one from the moment it is read.
+type vault struct {
+	mu      sync.RWMutex
+	secrets []secret
+}
+
+type secret struct {
+	text      string
+	short     bool
+	spellings []string
+}
+
+// vaultLimit bounds what renewing leaves behind: tokens of an hour fill it in days,
+// and the oldest of them are worth nothing any more.
+const vaultLimit = 64
+
+func (v *vault) add(text string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	// The list is never written in place: readers may be at the old one. What is
+	// used again goes to its end, and is the last to be forgotten.
+	kept := slices.DeleteFunc(slices.Clone(v.secrets), func(s secret) bool { return s.text == text })
+	v.secrets = append(kept[max(0, len(kept)-vaultLimit+1):],
+		secret{text: text, short: len(text) < shortSecret, spellings: spellings(text)})
+}
+
+func (v *vault) list() []secret {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.secrets
 }
 
 // shortSecret is the length from which a secret is not found in other words by
@@ -99,7 +140,7 @@ func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r
 // keepSecret has Redact hide the secret from now on.
 func (c *Config) keepSecret(secret string, ordinary ...string) {
 	if secret != "" && !slices.Contains(ordinary, secret) {
-		c.secrets = append(c.secrets, secret)
+		c.vault.add(secret)
 	}
 }
 
@@ -119,6 +160,7 @@ func spellings(secret string) []string {
 	if text, err := json.Marshal(secret); err == nil { // \u0026 for &
 		all = append(all, strings.Trim(string(text), `"`))
 	}
+	all = append(all, base64.StdEncoding.EncodeToString([]byte(secret)), hex.EncodeToString([]byte(secret)))
 	slices.SortFunc(all, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
 	})

@@ -8,13 +8,36 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
+const commandConfig = "config"
+
+// Show has the flags that only walstream config knows.
+type Show struct {
+	Schema   bool `name:"schema" help:"print the JSON schema of the settings file, for editors"`
+	Settings bool `name:"settings" help:"list every setting with its default"`
+}
+
+func (w *Show) run(out io.Writer, inv *invocation) error {
+	switch {
+	case w.Schema:
+		return printSchema(out, inv.config.report)
+	case w.Settings:
+		return printSettings(out, inv)
+	}
+	return printConfig(out, inv.config)
+}
+
 // printConfig writes the effective settings as a settings file: every value with
 // its origin behind it, secrets masked.
 func printConfig(out io.Writer, c *Config) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	root.HeadComment = "The effective settings, each with where it comes from. Secrets are masked."
+	unset := ""
 	for _, f := range c.report.settings {
 		if isOutboxField(c, f.Name) && len(c.Outboxes) > 0 {
+			continue
+		}
+		if otherwise := f.Tag.Get("unset"); otherwise != "" && !c.report.set(f.Name) {
+			unset = fmt.Sprintf("%s: %s # default", f.Name, otherwise) // given with no value, it would mean something else
 			continue
 		}
 		value := valueNode(f.Target, f.Tag.Get("secret"))
@@ -22,7 +45,9 @@ func printConfig(out io.Writer, c *Config) error {
 		if f.Name == "postgres" && c.Postgres == "" {
 			value.LineComment += ": " + c.connection
 		}
-		root.Content = append(root.Content, keyNode(f.Name), value)
+		key := keyNode(f.Name)
+		key.HeadComment, unset = unset, ""
+		root.Content = append(root.Content, key, value)
 	}
 	if len(c.Outboxes) > 0 {
 		key := keyNode("outboxes")

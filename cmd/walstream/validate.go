@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"net"
+	"path"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/walstream/walstream/pkg/pipeline"
 )
 
 // tags are a setting's struct tags: kong's and reflect's both have them.
@@ -16,6 +19,8 @@ var (
 	slotName     = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 	pipelineName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 	topicName    = regexp.MustCompile(`^[A-Za-z0-9._-]{1,249}$`)
+	topicPattern = regexp.MustCompile(`^[A-Za-z0-9._*?\[\]^-]+$`)
+	topicSetting = regexp.MustCompile(`^[a-z][a-z.]*$`)
 	systemID     = regexp.MustCompile(`^[0-9]{1,20}$`)
 	placeholder  = regexp.MustCompile(`\{[^{}]*\}`)
 )
@@ -42,6 +47,7 @@ func (c *Config) validate() {
 	c.checkKafka()
 	c.checkTLS()
 	c.checkSASL()
+	c.checkRegistry()
 	c.checkTopics()
 	c.checkOperation()
 	if r.set("outboxes") {
@@ -65,9 +71,6 @@ func outsideValues(t tags, value reflect.Value) string {
 	allowed := t.Get("values")
 	if allowed == "" || contains(allowed, value.String()) {
 		return ""
-	}
-	if later := t.Get("later"); later != "" && contains(later, value.String()) {
-		return laterRelease + "; " + allowedText(t)
 	}
 	problem := "is not known"
 	if value.String() == "" {
@@ -131,6 +134,13 @@ func (c *Config) checkPostgres() {
 		return
 	}
 	c.keepPostgresSecrets(config)
+	switch {
+	case c.PostgresPasswordFile == "":
+	case maskPostgres(c.Postgres) != c.Postgres:
+		c.report.refuse("postgres-password-file", "does not go with a password in postgres ("+c.report.origin("postgres")+"): choose one")
+	default:
+		c.checkSecretFile("postgres-password-file", c.PostgresPasswordFile, config.User, config.Database, config.Host, "postgres")
+	}
 	c.connection = fmt.Sprintf("PG* variables and libpq's defaults give user %s, host %s, port %d, database %s",
 		config.User, config.Host, config.Port, databaseOf(config))
 	c.derive(databaseOf(config))
@@ -177,8 +187,21 @@ func (c *Config) checkKafka() {
 }
 
 func (c *Config) checkTopics() {
+	for _, pattern := range c.TopicsAllowed {
+		if _, err := path.Match(pattern, ""); err != nil || !topicPattern.MatchString(pattern) {
+			c.report.refuse("topics-allowed", "holds what is no pattern; letters, digits and ._- of topics, and * ? [a-z]")
+		}
+	}
+	for n, word := range c.TopicConfig {
+		if key, _, ok := strings.Cut(word, "="); ok && !topicSetting.MatchString(strings.TrimSpace(key)) || !ok && n == 0 {
+			c.report.refuse("topic-config", "is no list of KEY=VALUE, such as cleanup.policy=compact,retention.ms=604800000")
+		}
+	}
 	if c.CreateTopics {
 		return
+	}
+	if len(c.TopicConfig) > 0 {
+		c.report.refuse("topic-config", "has no effect without --create-topics")
 	}
 	for _, name := range []string{"topic-partitions", "topic-replication-factor"} {
 		if c.report.flags[name].Target.Int() != 0 {
@@ -188,11 +211,16 @@ func (c *Config) checkTopics() {
 }
 
 func (c *Config) checkOperation() {
-	if problem := badAddress(c.HTTPListen, 0); problem != "" {
-		c.report.refuse("http-listen", problem)
-	}
+	c.checkHTTP()
 	if c.StallTimeout <= c.StatusInterval {
 		c.report.refuse("stall-timeout", "must be longer than status-interval, "+formatDuration(c.StatusInterval))
+	}
+	if c.Snapshot == string(pipeline.SnapshotNever) {
+		if c.SnapshotWhere != "" {
+			c.report.refuse("snapshot-where", "has no effect with --snapshot never")
+		}
+	} else if c.Sink == "stdout" {
+		c.report.refuse("snapshot", "has no effect: --sink stdout shows the stream only")
 	}
 }
 

@@ -106,7 +106,7 @@ func parseValue(target reflect.Value, text string) error {
 func formatValue(value reflect.Value) string {
 	switch v := value.Interface().(type) {
 	case []string:
-		return strings.Join(v, ",")
+		return joinList(v)
 	case pglogrepl.LSN:
 		if v == 0 {
 			return ""
@@ -131,15 +131,60 @@ func formatDuration(d time.Duration) string {
 	return text
 }
 
+// splitList reads words between commas. One in double quotes is taken as it
+// stands, with "" for a quote: a column may have a comma or a blank at its end.
 func splitList(text string) []string {
 	if text == "" {
 		return nil
 	}
-	parts := strings.Split(text, ",")
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
+	var words []string
+	for more := true; more; {
+		text = strings.TrimLeft(text, " \t\r\n")
+		word, rest, quoted := cutQuoted(text)
+		if !quoted {
+			word, rest, more = strings.Cut(text, ",")
+			word = strings.TrimSpace(word)
+		} else {
+			_, rest, more = strings.Cut(rest, ",")
+		}
+		words, text = append(words, word), rest
 	}
-	return parts
+	return words
+}
+
+// cutQuoted takes a word in double quotes, which a comma or the end must follow.
+func cutQuoted(text string) (word, rest string, ok bool) {
+	if !strings.HasPrefix(text, `"`) {
+		return "", text, false
+	}
+	for rest = text[1:]; ; word += `"` {
+		part, after, closed := strings.Cut(rest, `"`)
+		if !closed {
+			return "", text, false
+		}
+		word, rest = word+part, after
+		if !strings.HasPrefix(rest, `"`) {
+			break
+		}
+		rest = rest[1:]
+	}
+	rest = strings.TrimLeft(rest, " \t\r\n")
+	if rest != "" && rest[0] != ',' {
+		return "", text, false
+	}
+	return word, rest, true
+}
+
+// joinList is the inverse of splitList.
+func joinList(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		if strings.Contains(word, ",") || strings.HasPrefix(word, `"`) || strings.TrimSpace(word) != word {
+			word = `"` + strings.ReplaceAll(word, `"`, `""`) + `"`
+		}
+		quoted[i] = word
+	}
+	return strings.Join(quoted, ",")
 }
 
 func parseBool(v *bool, text string) error {
@@ -161,8 +206,15 @@ func parseDuration(v *time.Duration, text string) error {
 		return fmt.Errorf("has no unit: %ss or %sms?", text, text)
 	}
 	d, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok && err != nil {
+		var n float64
+		if n, err = strconv.ParseFloat(days, 64); !(n >= 0 && n < 36500) {
+			err = strconv.ErrRange
+		}
+		d = time.Duration(n * float64(24*time.Hour))
+	}
 	if err != nil {
-		return errors.New("is not a duration such as 500ms, 5s or 1m30s")
+		return errors.New("is not a duration such as 500ms, 5s, 1m30s or 7d")
 	}
 	*v = d
 	return nil

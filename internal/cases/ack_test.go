@@ -156,7 +156,7 @@ func commitsInAnotherOrderThanBegins(t *testing.T) {
 func TestC06ContiguousEdge(t *testing.T) { inBoth(t, contiguousEdge) }
 
 func contiguousEdge(t *testing.T) {
-	kafka := testenv.NewKafka(t, testenv.KafkaOptions{Brokers: 3, Real: true})
+	kafka := threeBrokers(t)
 	r := newRig(t, testenv.SharedPostgres(t, 0), kafka.Brokers)
 	stuck, healthy := r.topic+"_stuck", r.topic
 	for _, topic := range []string{stuck, healthy} {
@@ -223,6 +223,7 @@ func TestC07CleanStopConfirmsTheLastAcknowledgements(t *testing.T) {
 func cleanStopConfirmsTheLastAcknowledgements(t *testing.T) {
 	r := sharedRig(t)
 	s := r.warm()
+	r.markersWritten(r.topic)
 	before := len(r.published())
 	r.put(100)
 	end := r.walEnd()

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,11 +22,13 @@ import (
 
 func TestMain(m *testing.M) {
 	code := testenv.Main(m).Run()
-	if proxied.kafka != nil {
-		proxied.kafka.Close()
+	for _, kafka := range []*testenv.Kafka{proxied.kafka, trio} {
+		if kafka != nil {
+			kafka.Close()
+		}
 	}
-	if builtBinary != "" {
-		_ = os.RemoveAll(filepath.Dir(builtBinary))
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn)
 	}
 	os.Exit(code)
 }
@@ -84,7 +86,7 @@ func newRig(t *testing.T, pg *testenv.Postgres, brokers []string) *rig {
 	}
 	r.db = r.connect()
 	r.exec(rigSchema)
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics())
 	r.check(err)
 	t.Cleanup(client.Close)
 	r.admin = kadm.NewClient(client)
@@ -131,7 +133,7 @@ func proxiedRig(t *testing.T, pg *testenv.Postgres) (*rig, *testenv.Proxy) {
 		defer cancel()
 		kafka, err := testenv.StartKafka(ctx, testenv.KafkaOptions{})
 		if err != nil {
-			t.Fatal(err)
+			testenv.SkipOrFail(t, err)
 		}
 		proxied.kafka = kafka
 		if proxied.proxy, err = kafka.StartProxy(); err != nil {
@@ -144,16 +146,21 @@ func proxiedRig(t *testing.T, pg *testenv.Postgres) (*rig, *testenv.Proxy) {
 	return r, proxied.proxy
 }
 
-var builtBinary string
+var (
+	building             sync.Mutex
+	builtBinary, builtIn string
+)
 
 func binary(t *testing.T) string {
 	t.Helper()
+	building.Lock()
+	defer building.Unlock()
 	if builtBinary == "" {
-		dir, err := os.MkdirTemp("", "walstream-cases-")
-		if err != nil {
+		var err error
+		if builtIn, err = os.MkdirTemp("", "walstream-cases-"); err != nil {
 			t.Fatal(err)
 		}
-		if builtBinary, err = service.Build(context.Background(), dir); err != nil {
+		if builtBinary, err = service.Build(context.Background(), builtIn); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -171,9 +178,11 @@ func (r *rig) check(err error) {
 }
 
 // connect opens a session of the application.
-func (r *rig) connect() *pgx.Conn {
+func (r *rig) connect() *pgx.Conn { r.t.Helper(); return r.connectTo(r.dsn) }
+
+func (r *rig) connectTo(dsn string) *pgx.Conn {
 	r.t.Helper()
-	conn, err := pgx.Connect(r.ctx, r.dsn)
+	conn, err := pgx.Connect(r.ctx, dsn)
 	r.check(err)
 	r.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
@@ -185,13 +194,15 @@ func (r *rig) exec(sql string, args ...any) {
 	r.check(err)
 }
 
+const putSQL = `INSERT INTO bank_outbox (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'account', 'acc-' || i % 7, 'deposited', jsonb_build_object('i', i) FROM generate_series(1, $1::int) i`
+
 // put commits n outbox rows in one transaction.
 func (r *rig) put(n int) { r.t.Helper(); r.putOn(r.db, n) }
 
 func (r *rig) putOn(conn *pgx.Conn, n int) {
 	r.t.Helper()
-	_, err := conn.Exec(r.ctx, `INSERT INTO bank_outbox (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'account', 'acc-' || i % 7, 'deposited', jsonb_build_object('i', i) FROM generate_series(1, $1::int) i`, n)
+	_, err := conn.Exec(r.ctx, putSQL, n)
 	r.check(err)
 }
 
@@ -334,10 +345,36 @@ func (r *rig) published() []*kgo.Record {
 	return readTopic(r.t, r.ctx, r.brokers, r.topic)
 }
 
-func readTopic(t *testing.T, ctx context.Context, brokers []string, topic string) []*kgo.Record {
+// markersWritten waits until every transaction on the topic is ended for readers
+// too: a broker answers a commit before it has written its markers.
+func (r *rig) markersWritten(topic string) {
+	r.t.Helper()
+	r.until("the markers of all transactions", func() bool {
+		high, err := r.admin.ListEndOffsets(r.ctx, topic)
+		stable, err2 := r.admin.ListCommittedOffsets(r.ctx, topic)
+		if err != nil || err2 != nil {
+			return false
+		}
+		written := true
+		high.Each(func(o kadm.ListedOffset) {
+			at, _ := stable.Lookup(topic, o.Partition)
+			written = written && o.Err == nil && at.Offset >= o.Offset
+		})
+		return written
+	})
+}
+
+func readTopic(t *testing.T, ctx context.Context, brokers []string, topic string) (records []*kgo.Record) {
 	t.Helper()
-	// What a careful consumer sees, up to the last stable offset.
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+	eachRecord(t, ctx, brokers, topic, func(rec *kgo.Record) { records = append(records, rec) })
+	return records
+}
+
+func eachRecord(t *testing.T, ctx context.Context, brokers []string, topic string, do func(*kgo.Record)) {
+	t.Helper()
+	// What a careful consumer sees, up to the last stable offset. Client metrics
+	// cost a second of Close.
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics(), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +390,6 @@ func readTopic(t *testing.T, ctx context.Context, brokers []string, topic string
 			left[o.Partition] = o.Offset
 		}
 	}
-	var records []*kgo.Record
 	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: partitions})
 	for len(left) > 0 {
 		fetches := client.PollFetches(ctx)
@@ -365,11 +401,10 @@ func readTopic(t *testing.T, ctx context.Context, brokers []string, topic string
 				delete(left, rec.Partition)
 			}
 			if !rec.Attrs.IsControl() {
-				records = append(records, rec)
+				do(rec)
 			}
 		})
 	}
-	return records
 }
 
 // verify holds the topic against the table: every committed row is there (V1),
@@ -377,7 +412,14 @@ func readTopic(t *testing.T, ctx context.Context, brokers []string, topic string
 // It returns how many records are duplicates, for the caller to judge (V4).
 func (r *rig) verify() (duplicates int) {
 	r.t.Helper()
-	rows, err := r.db.Query(r.ctx, `SELECT id::text FROM bank_outbox`)
+	return r.verifyAgainst(`SELECT id::text FROM bank_outbox`)
+}
+
+// verifyAgainst takes the ids of the committed rows from a query, for tables that
+// rows leave.
+func (r *rig) verifyAgainst(query string) (duplicates int) {
+	r.t.Helper()
+	rows, err := r.db.Query(r.ctx, query)
 	r.check(err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	r.check(err)
@@ -386,6 +428,7 @@ func (r *rig) verify() (duplicates int) {
 		committed[id] = false
 	}
 	lastPosition := map[string]string{} // by key
+	r.markersWritten(r.topic)
 	for _, rec := range r.published() {
 		id, position := header(rec, "walstream-event-id"), header(rec, "walstream-position")
 		seen, known := committed[id]
@@ -420,4 +463,12 @@ func header(rec *kgo.Record, key string) string {
 		}
 	}
 	return ""
+}
+
+func replaceOnce(t *testing.T, text, old, replacement string) string {
+	t.Helper()
+	if strings.Count(text, old) != 1 {
+		t.Fatalf("no one %s to be replaced", old)
+	}
+	return strings.Replace(text, old, replacement, 1)
 }

@@ -3,13 +3,15 @@
 // code of its own.
 //
 //	cmd/walstream -> everything below
-//	audit         -> the same packages as pipeline, not the pipeline
-//	pipeline      -> sink, replication, outbox, checkpoint, decode; its core neither of the first two
+//	audit, prune  -> the same packages as pipeline, not the pipeline
+//	pipeline      -> sink, snapshot, replication, outbox, checkpoint, decode; its core none of the first three
+//	snapshot      -> replication, checkpoint, decode
 //	sink          -> outbox, checkpoint, decode, franz-go
 //	replication   -> decode, pgx, pglogrepl
 //	outbox        -> decode, pgx.Tx for the writer
 //	checkpoint    -> decode
 //	decode        -> standard library, pglogrepl.LSN
+//	repeat        -> standard library; for sink and pipeline
 //
 // depguard tells the same at the import's line; this test is the one that
 // nobody can switch off with a comment.

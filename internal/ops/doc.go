@@ -8,4 +8,7 @@
 //	          never for a probe: an outage of the broker would kill every pod
 //	/status   all positions, as JSON
 //	/metrics  Prometheus
+//
+// A service manager that asked for it (systemd, Type=notify) is told the same
+// without asking: Manager.
 package ops

@@ -1,115 +1,192 @@
 package ops
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/walstream/walstream/pkg/pipeline"
+	"github.com/walstream/walstream/pkg/sink"
 )
 
-// NewRegistry holds the pipeline's metrics and the process's own. The returned
-// function takes one sample of commit to acknowledgement.
-func NewRegistry(version string, progress func() *pipeline.Progress) (*prometheus.Registry, func(time.Duration)) {
-	latency := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:                        "walstream_commit_to_ack_seconds",
-		Help:                        "Time from a transaction's commit, by the server's clock, until Kafka acknowledged its rows; one sample for each move of the published edge.",
-		Buckets:                     prometheus.ExponentialBuckets(0.001, 2, 18),
-		NativeHistogramBucketFactor: 1.1,
-	})
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "walstream_build_info", Help: "Always 1; the label says which version runs.",
-		ConstLabels: prometheus.Labels{"version": version},
-	})
-	build.Set(1)
-	r := prometheus.NewRegistry()
-	r.MustRegister(latency, build, &collector{progress: progress}, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return r, func(d time.Duration) { latency.Observe(d.Seconds()) }
+// Metrics of one pipeline and of its process. Every one carries the pipeline as
+// a label, so that rules speak of a pipeline whatever a scrape calls its jobs,
+// and see an active and a standby instance as two of the same.
+type Metrics struct {
+	Registry *prometheus.Registry
+	latency  prometheus.Histogram
 }
+
+// NewMetrics registers the pipeline's metrics, the process's own and more.
+func NewMetrics(cfg Config, more ...prometheus.Collector) *Metrics {
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "walstream_commit_to_ack_seconds",
+			Help: "Time from a transaction's commit, by the server's clock, until its rows were acknowledged by Kafka " +
+				"(exactly-once: committed). One sample for each move of the published edge. " +
+				"Where it grows while lag stays low, look at the brokers; see walstream_kafka_produce_seconds.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
+			// Beside the classic buckets, for servers that scrape native ones.
+			NativeHistogramBucketFactor:     1.1,
+			NativeHistogramMaxBucketNumber:  160,
+			NativeHistogramMinResetDuration: time.Hour,
+		}),
+	}
+	info := func(name, help string, labels prometheus.Labels) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})
+		g.Set(1)
+		return g
+	}
+	r := prometheus.WrapRegistererWith(prometheus.Labels{"pipeline": cfg.Pipeline}, m.Registry)
+	r.MustRegister(m.latency, &collector{cfg: cfg},
+		info("walstream_build_info", "Always 1; the label says which version runs. Two versions for long: an update stopped half-way.",
+			prometheus.Labels{"version": cfg.Version}),
+		info("walstream_pipeline_info", "Always 1; the labels say what this pipeline reads and what it promises.",
+			prometheus.Labels{"slot": cfg.Slot, "delivery": cfg.Delivery}),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(more...)
+	return m
+}
+
+// Observe takes one sample of commit to acknowledgement.
+func (m *Metrics) Observe(d time.Duration) { m.latency.Observe(d.Seconds()) }
 
 // collector turns a Progress into metrics at scrape time, so that all values of
 // a scrape are of one moment.
-type collector struct{ progress func() *pipeline.Progress }
+type collector struct{ cfg Config }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("walstream_"+name, help, labels, nil)
 }
 
 var (
-	lagBytes      = desc("lag_bytes", "Bytes of WAL between the server's end and each stage; absent while it cannot be told.", "stage")
-	lagSeconds    = desc("lag_seconds", "Age of the oldest work a stage has not done; 0 when idle, absent while it cannot be told.", "stage")
-	positionBytes = desc("position_bytes", "LSN each stage has come to, as a number of bytes.", "stage")
-	eventsTotal   = desc("events_total", "Rows handed to Kafka.")
-	bytesTotal    = desc("event_bytes_total", "Bytes of keys and values handed to Kafka.")
-	txTotal       = desc("transactions_total", "PostgreSQL transactions read to their end.")
-	skippedTotal  = desc("skipped_total", "Transactions or rows left out on purpose: published before a restart, or of a table that is not an outbox.", "reason")
-	inFlight      = desc("in_flight_bytes", "Bytes of rows that Kafka has not acknowledged; bounded by --max-in-flight-bytes.")
-	restartsTotal = desc("restarts_total", "Starts after an error, by reason.", "reason")
-	stateGauge    = desc("state", "1 for the state the pipeline is in.", "state")
-	retainedBytes = desc("slot_retained_bytes", "WAL the server keeps for the slot; absent while it cannot be told.")
-	safeBytes     = desc("slot_safe_wal_bytes", "WAL that may still be written before the slot can be lost; absent without max_slot_wal_keep_size.")
-	progressTime  = desc("last_progress_timestamp_seconds", "When work was last done, or nothing was waiting for it.")
-	commitsTotal  = desc("kafka_commits_total", "Kafka transactions committed, in exactly-once delivery.")
-	splitsTotal   = desc("split_transactions_total", "Kafka commits inside a PostgreSQL transaction that took longer than --max-transaction-time: its rows became visible in parts.")
-	statusTotal   = desc("status_updates_total", "Standby status updates sent to PostgreSQL.")
+	stateGauge = desc("state",
+		"1 for the state the pipeline is in, 0 for the others. streaming and standby are well; paused is an operator's walstream pause; waiting starts again by itself; "+
+			"refused needs a person, and /status has the message with the way out.", "state")
+	healthyGauge = desc("healthy",
+		"1 when /healthz answers 200; 0 when work waits and none was done for --stall-timeout, or on a refusal. /status names the cause.")
+	stalledSeconds = desc("stalled_seconds",
+		"For how long work has waited with none done, in every state; below a second when nothing waits, 0 when standing by. Above --stall-timeout health is red.")
+	progressTime = desc("last_progress_timestamp_seconds",
+		"When work was last done, or nothing was waiting for it. Older than a minute: see walstream_stalled_seconds.")
+
+	lagBytes = desc("lag_bytes",
+		"Bytes of WAL between the server's end and each stage. 0 when idle; absent while it cannot be told: see walstream_state and "+
+			"walstream_slot_readable. The first stage that grows is the slow one: received is PostgreSQL, published is Kafka, confirmed the checkpoint.", "stage")
+	lagSeconds = desc("lag_seconds",
+		"Age, by the server's clock, of the oldest work a stage has not done. 0 when idle; absent while it cannot be told, as walstream_lag_bytes.", "stage")
+	positionBytes = desc("position_bytes",
+		"LSN each stage has come to, as a number of bytes; stage server is the end of its WAL. Its rate is WAL throughput; of no use as an absolute value.", "stage")
+
+	eventsTotal    = desc("events_total", "Rows taken from the stream: handed to Kafka, or passed as bad rows. A rate of 0 under load: see walstream_state and walstream_lag_bytes.")
+	bytesTotal     = desc("event_bytes_total", "Bytes of keys and values handed to Kafka.")
+	txTotal        = desc("transactions_total", "PostgreSQL transactions with rows of ours, read to their end.")
+	skippedTotal   = desc("skipped_total", "Transactions or rows left out on purpose: published before a restart, or of a table that is not an outbox. Much of other-table: the publication carries tables it need not.", "reason")
+	poisonedTotal  = desc("poisoned_rows_total", "Rows that could not become records and were let pass, by what was done (--on-poison) and why. Any rise needs a person: walstream dead-letters list, or the log for those skipped; /status has the newest.", "action", "reason")
+	poisonedRun    = desc("poisoned_run_rows", "Bad rows since the last good one, of the topic with most of them or of all, while --poison-limit is not 0. Rises: a topic or a writer is bad, not single rows; at --poison-limit the stream stops.")
+	inFlightEvents = desc("in_flight_events", "Rows that Kafka has not acknowledged.")
+	inFlightBytes  = desc("in_flight_bytes", "Bytes of rows that Kafka has not acknowledged. At its limit for long: Kafka is the slow side.")
+	inFlightLimit  = desc("in_flight_limit_bytes", "What bounds walstream_in_flight_bytes: --max-in-flight-bytes.")
+	commitsTotal   = desc("kafka_commits_total", "Kafka transactions committed, in exactly-once delivery. Rows per commit is how well they are joined.")
+	splitsTotal    = desc("split_transactions_total", "Kafka commits inside a PostgreSQL transaction that took longer than --max-transaction-time: its rows became visible in parts. Make the transaction smaller, or raise the setting.")
+	statusTotal    = desc("status_updates_total", "Standby status updates sent to PostgreSQL. A rate of 0 while streaming: the server will end the connection.")
+	restartsTotal  = desc("restarts_total", "Starts after an error that passed or may pass, by reason. The log has the message of each; slot-busy and fenced are another instance at work.", "reason")
+
+	snapshotRows = desc("snapshot_rows", "Rows from before the slot that are published, over all starts; absent unless a snapshot is under way. It does not rise: see walstream_stalled_seconds.")
+	snapshotSize = desc("snapshot_rows_estimated", "Rows the tables of the snapshot hold, by the planner's statistics; absent when it cannot be told (ANALYZE makes them).")
 )
 
+var descs = []*prometheus.Desc{
+	stateGauge, healthyGauge, stalledSeconds, progressTime, lagBytes, lagSeconds, positionBytes,
+	eventsTotal, bytesTotal, txTotal, skippedTotal, poisonedTotal, inFlightEvents, inFlightBytes, inFlightLimit,
+	commitsTotal, splitsTotal, statusTotal, restartsTotal, snapshotRows, snapshotSize,
+}
+
+// restartReasons are there from the first scrape on, at 0: a counter that is born
+// with its first 1 never rose, for a rule. They are pipeline.Classify's.
+var restartReasons = []string{"slot-busy", "fenced", "type-changed", "server-stopping", "silent", "paused", "postgres", "credentials", "isolating", "schema-registry", "kafka", "timeout"}
+
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		lagBytes, lagSeconds, positionBytes, eventsTotal, bytesTotal, txTotal, skippedTotal, inFlight,
-		restartsTotal, stateGauge, retainedBytes, safeBytes, progressTime, statusTotal,
-		commitsTotal, splitsTotal,
-	} {
+	for _, d := range slices.Concat(descs, slotDescs) {
 		ch <- d
 	}
 }
 
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	p, now := c.progress(), time.Now()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	for _, s := range stages {
-		gauge(positionBytes, float64(s.position(p)), s.name)
-		if p.Known(now) {
-			gauge(lagBytes, float64(distance(s.position(p), serverEnd(p))), s.name)
-			gauge(lagSeconds, s.lag(p, now).Seconds(), s.name)
-		}
-	}
-	counter(eventsTotal, p.Counters.Events)
-	counter(bytesTotal, p.Counters.EventBytes)
-	counter(txTotal, p.Counters.Transactions)
-	counter(skippedTotal, p.Counters.Dropped, "already-published")
-	counter(skippedTotal, p.Counters.OtherTable, "other-table")
-	counter(statusTotal, p.Counters.StatusUpdates)
-	counter(commitsTotal, p.Counters.Commits)
-	counter(splitsTotal, p.Counters.Splits)
-	gauge(inFlight, float64(p.InFlightBytes))
-	for reason, n := range p.Restarts {
-		counter(restartsTotal, n, reason)
-	}
-	for _, s := range pipeline.States {
-		gauge(stateGauge, boolFloat(p.State == s), string(s))
-	}
-	if p.Known(now) {
-		gauge(retainedBytes, float64(distance(p.Health.Restart, serverEnd(p))))
-		if p.Health.SafeWALSize != nil {
-			gauge(safeBytes, float64(*p.Health.SafeWALSize))
-		}
-	}
-	if !p.Counters.ProgressAt.IsZero() {
-		gauge(progressTime, float64(p.Counters.ProgressAt.UnixMilli())/1000)
-	}
+// sample hands metrics on.
+type sample chan<- prometheus.Metric
+
+func (s sample) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
-func boolFloat(b bool) float64 {
-	if b {
-		return 1
+func (s sample) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func (s sample) yes(d *prometheus.Desc, yes bool, labels ...string) {
+	v := 0.0
+	if yes {
+		v = 1
 	}
-	return 0
+	s.gauge(d, v, labels...)
+}
+
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	p, now, s := c.cfg.Progress(), time.Now(), sample(ch)
+	for _, state := range pipeline.States {
+		s.yes(stateGauge, p.State == state, string(state))
+	}
+	ok, _ := healthy(&c.cfg, p, now)
+	s.yes(healthyGauge, ok)
+	s.gauge(stalledSeconds, p.Stalled(now).Seconds())
+	if !p.Counters.ProgressAt.IsZero() {
+		s.gauge(progressTime, float64(p.Counters.ProgressAt.UnixMilli())/1000)
+	}
+	for _, stage := range stages {
+		s.gauge(positionBytes, float64(stage.position(p)), stage.name)
+		if p.Known(now) {
+			s.gauge(lagBytes, float64(distance(stage.position(p), serverEnd(p))), stage.name)
+			s.gauge(lagSeconds, stage.lag(p, now).Seconds(), stage.name)
+		}
+	}
+	s.gauge(positionBytes, float64(serverEnd(p)), "server")
+	c.counters(s, p)
+	c.slot(s, p, now)
+}
+
+func (c *collector) counters(s sample, p *pipeline.Progress) {
+	s.counter(eventsTotal, p.Counters.Events)
+	s.counter(bytesTotal, p.Counters.EventBytes)
+	s.counter(txTotal, p.Counters.Transactions)
+	s.counter(skippedTotal, p.Counters.Dropped, "already-published")
+	s.counter(skippedTotal, p.Counters.OtherTable, "other-table")
+	for _, action := range []sink.Policy{sink.DeadLetter, sink.Skip} {
+		for _, class := range sink.Classes { // at 0 from the first scrape on, as restartReasons
+			s.counter(poisonedTotal, p.Poisoned[action][class], string(action), string(class))
+		}
+	}
+	s.gauge(poisonedRun, float64(p.BadRun))
+	s.counter(statusTotal, p.Counters.StatusUpdates)
+	s.counter(commitsTotal, p.Counters.Commits)
+	s.counter(splitsTotal, p.Counters.Splits)
+	s.gauge(inFlightEvents, float64(p.InFlightEvents))
+	s.gauge(inFlightBytes, float64(p.InFlightBytes))
+	s.gauge(inFlightLimit, float64(c.cfg.MaxInFlightBytes))
+	for _, reason := range restartReasons {
+		if _, counted := p.Restarts[reason]; !counted {
+			s.counter(restartsTotal, 0, reason)
+		}
+	}
+	for reason, n := range p.Restarts {
+		s.counter(restartsTotal, n, reason)
+	}
+	if p.Snapshot != nil {
+		s.gauge(snapshotRows, float64(p.Snapshot.Rows))
+		if p.Snapshot.Estimate >= 0 {
+			s.gauge(snapshotSize, float64(p.Snapshot.Estimate))
+		}
+	}
 }

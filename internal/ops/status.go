@@ -1,62 +1,127 @@
 package ops
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/walstream/walstream/pkg/pipeline"
+	"github.com/walstream/walstream/pkg/sink"
 )
 
-// status is the answer of /status. Lag is null when it cannot be told.
+// status is the answer of /status; docs/status.md says what each field means.
+// Lag is null when it cannot be told.
 type status struct {
 	Pipeline string         `json:"pipeline"`
 	Slot     string         `json:"slot"`
+	Delivery string         `json:"delivery,omitempty"`
 	Version  string         `json:"version"`
+	Now      time.Time      `json:"now"`
 	State    pipeline.State `json:"state"`
 	Since    time.Time      `json:"since"`
-	Reason   string         `json:"reason,omitempty"`
 	Healthy  bool           `json:"healthy"`
+	Reason   string         `json:"reason,omitempty"`
+	Remedy   string         `json:"remedy,omitempty"`
+
+	StalledSeconds float64   `json:"stalled_seconds"`
+	ProgressAt     time.Time `json:"progress_at,omitzero"`
 
 	Positions  map[string]string   `json:"positions"`
 	LagBytes   map[string]*int64   `json:"lag_bytes"`
 	LagSeconds map[string]*float64 `json:"lag_seconds"`
 
-	InFlightEvents int               `json:"in_flight_events"`
-	InFlightBytes  int               `json:"in_flight_bytes"`
-	Events         uint64            `json:"events"`
-	Transactions   uint64            `json:"transactions"`
-	Restarts       map[string]uint64 `json:"restarts"`
-	SlotHealth     slotHealth        `json:"slot_health"`
+	InFlightEvents   int               `json:"in_flight_events"`
+	InFlightBytes    int               `json:"in_flight_bytes"`
+	MaxInFlightBytes int               `json:"max_in_flight_bytes"`
+	Events           uint64            `json:"events"`
+	EventBytes       uint64            `json:"event_bytes"`
+	Transactions     uint64            `json:"transactions"`
+	Commits          uint64            `json:"kafka_commits"`
+	Splits           uint64            `json:"split_transactions"`
+	CommitToAck      samples           `json:"commit_to_ack"`
+	Restarts         map[string]uint64 `json:"restarts"`
+	Poisoned         sink.Poisoned     `json:"poisoned_rows"`
+	BadRows          []badRow          `json:"bad_rows"`
+	SlotHealth       slotHealth        `json:"slot_health"`
+	Errors           []incident        `json:"errors"`
+	Snapshot         *snapshot         `json:"snapshot,omitempty"`
 }
 
-type slotHealth struct {
-	WALStatus     string    `json:"wal_status,omitempty"`
-	RetainedBytes *int64    `json:"retained_bytes,omitempty"`
-	SafeWALSize   *int64    `json:"safe_wal_size,omitempty"`
-	ReadAt        time.Time `json:"read_at,omitzero"`
-	Error         string    `json:"error,omitempty"`
+// snapshot under way.
+type snapshot struct {
+	Rows             uint64    `json:"rows"`
+	Estimate         *int64    `json:"rows_estimated"`
+	RowsPerSecond    float64   `json:"rows_per_second"`
+	RemainingSeconds *float64  `json:"remaining_seconds"`
+	LeftToStream     int       `json:"rows_left_to_stream"`
+	Since            time.Time `json:"since"`
+}
+
+func newSnapshot(p *pipeline.SnapshotProgress, now time.Time) *snapshot {
+	if p == nil {
+		return nil
+	}
+	s := &snapshot{Rows: p.Rows, RowsPerSecond: p.Rate(now), LeftToStream: p.Keys, Since: p.Since}
+	if p.Estimate >= 0 {
+		s.Estimate = &p.Estimate
+	}
+	if left, ok := p.Remaining(now); ok {
+		seconds := left.Seconds()
+		s.RemainingSeconds = &seconds
+	}
+	return s
+}
+
+// badRow is one of the newest that did not become records.
+type badRow struct {
+	sink.BadRow
+	Position string `json:"position"`
+}
+
+// samples of a duration since the process began: the mean of any stretch of time
+// is the difference of two readings.
+type samples struct {
+	Count   uint64  `json:"count"`
+	Seconds float64 `json:"seconds"`
+}
+
+func (m *Metrics) commitToAck() samples {
+	var read dto.Metric
+	if err := m.latency.Write(&read); err != nil {
+		panic(fmt.Sprintf("walstream: bug: read a histogram: %v", err))
+	}
+	return samples{read.GetHistogram().GetSampleCount(), read.GetHistogram().GetSampleSum()}
 }
 
 func newStatus(cfg Config, p *pipeline.Progress, now time.Time) status {
-	healthy, reason := healthy(p, now, cfg.StallTimeout)
+	healthy, reason := healthy(&cfg, p, now)
 	s := status{
-		Pipeline: cfg.Pipeline, Slot: cfg.Slot, Version: cfg.Version,
+		Pipeline: cfg.Pipeline, Slot: cfg.Slot, Delivery: cfg.Delivery, Version: cfg.Version, Now: now,
 		State: p.State, Since: p.Since, Reason: reason, Healthy: healthy,
+		StalledSeconds: p.Stalled(now).Seconds(), ProgressAt: p.Counters.ProgressAt,
 		Positions: map[string]string{"server": serverEnd(p).String()},
 		LagBytes:  map[string]*int64{}, LagSeconds: map[string]*float64{},
-		InFlightEvents: p.InFlightEvents, InFlightBytes: p.InFlightBytes,
-		Events: p.Counters.Events, Transactions: p.Counters.Transactions, Restarts: p.Restarts,
-		SlotHealth: slotHealth{
-			WALStatus: p.Health.WALStatus, SafeWALSize: p.Health.SafeWALSize, ReadAt: p.Health.At,
-		},
+		InFlightEvents: p.InFlightEvents, InFlightBytes: p.InFlightBytes, MaxInFlightBytes: cfg.MaxInFlightBytes,
+		Events: p.Counters.Events, EventBytes: p.Counters.EventBytes, Transactions: p.Counters.Transactions,
+		Commits: p.Counters.Commits, Splits: p.Counters.Splits, Restarts: p.Restarts,
+		Snapshot: newSnapshot(p.Snapshot, now),
 	}
-	if p.Known(now) {
-		retained := distance(p.Health.Restart, serverEnd(p))
-		s.SlotHealth.RetainedBytes = &retained
+	if s.Poisoned = p.Poisoned; s.Poisoned == nil {
+		s.Poisoned = sink.Poisoned{}
 	}
-	if p.Health.Err != nil {
-		s.SlotHealth.Error = p.Health.Err.Error()
+	s.BadRows = []badRow{}
+	for _, row := range slices.Backward(p.BadRows) {
+		s.BadRows = append(s.BadRows, badRow{row, row.Position.String()})
+	}
+	if reason != "" || p.State != pipeline.Streaming {
+		_, s.Remedy = cause(p)
+	}
+	s.SlotHealth = newSlotHealth(&cfg, p, now)
+	if b := s.SlotHealth.Budget; b != nil && reason == b.text() {
+		s.Remedy = b.Remedy // nothing stalls: the cause of a stall is not the budget's
 	}
 	for _, stage := range stages {
 		s.Positions[stage.name] = stage.position(p).String()
@@ -67,6 +132,20 @@ func newStatus(cfg Config, p *pipeline.Progress, now time.Time) status {
 		}
 	}
 	return s
+}
+
+// redact every text that an error may have written.
+func (s *status) redact(redact func(string) string) {
+	s.Reason, s.SlotHealth.Error = redact(s.Reason), redact(s.SlotHealth.Error)
+	if b := s.SlotHealth.Budget; b != nil {
+		b.PinnedBy = redact(b.PinnedBy)
+	}
+	for i := range s.BadRows {
+		s.BadRows[i].Reason = redact(s.BadRows[i].Reason)
+	}
+	for i := range s.Errors {
+		s.Errors[i].Message = redact(s.Errors[i].Message)
+	}
 }
 
 // stage of an event's way: how far it has come, and how long it lags.

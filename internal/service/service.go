@@ -144,6 +144,9 @@ type Status struct {
 	InFlightEvents int                 `json:"in_flight_events"`
 	Events         uint64              `json:"events"`
 	Restarts       map[string]uint64   `json:"restarts"`
+	Snapshot       *struct {
+		Rows uint64 `json:"rows"`
+	} `json:"snapshot"`
 }
 
 // Status asks for it.

@@ -71,10 +71,10 @@ func plant(ctx context.Context, root, bug string, seed uint64, seeds int) (found
 	}
 	defer func() { err = errors.Join(err, apply(ctx, root, "--reverse", path)) }()
 	test := filepath.Join(filepath.Dir(root), "planted.test")
-	if err := build(ctx, root, test); err != nil {
+	if err := build(ctx, root, test, core); err != nil {
 		return found, err
 	}
-	return run(ctx, test, seed, seeds, "-find")
+	return run(ctx, test, core, seed, seeds, "-find")
 }
 
 // apply a patch in root, which is inside of no repository for git.

@@ -29,10 +29,11 @@ func program(ctx context.Context) error {
 	seeds := flag.Int("seeds", 10_000, "how many; with -bugs, within how many a bug has to be found")
 	seed := flag.Uint64("seed", 1, "the first of them")
 	planted := flag.Bool("bugs", false, "plant bugs in a copy, and find them")
+	virtual := flag.Bool("virtual", false, "the whole service in virtual time, not the core alone")
 	only := flag.String("bug", "*", "with -bugs: only those whose file name matches, without .patch")
 	flag.Parse()
 	if *seeds < 1 || flag.NArg() > 0 {
-		return errors.New("want -seeds N with N > 0, [-seed N], [-bugs] and nothing else")
+		return errors.New("want -seeds N with N > 0, [-seed N], [-bugs] or [-virtual], and nothing else")
 	}
 	dir, err := os.MkdirTemp("", "walstream-simulate-*")
 	if err != nil {
@@ -42,21 +43,40 @@ func program(ctx context.Context) error {
 	if *planted {
 		return findBugs(ctx, dir, *only, *seed, *seeds)
 	}
-	return campaign(ctx, dir, *seed, *seeds)
+	what := core
+	if *virtual {
+		what = service
+	}
+	return campaign(ctx, dir, what, *seed, *seeds)
 }
 
+// simulation is a test that takes -seeds, -seed and -report.
+type simulation struct {
+	tested, name string
+	tags         string
+}
+
+var (
+	core    = simulation{tested: "./pkg/pipeline", name: "TestSimulation"}
+	service = simulation{tested: "./internal/virtual", name: "TestVirtual", tags: "synctests"}
+)
+
 // campaign is all seeds on the code at hand.
-func campaign(ctx context.Context, dir string, seed uint64, seeds int) error {
-	test := filepath.Join(dir, "pipeline.test")
-	if err := build(ctx, ".", test); err != nil {
+func campaign(ctx context.Context, dir string, what simulation, seed uint64, seeds int) error {
+	test := filepath.Join(dir, "simulation.test")
+	if err := build(ctx, ".", test, what); err != nil {
 		return err
 	}
 	began := time.Now()
-	found, err := run(ctx, test, seed, seeds)
+	found, err := run(ctx, test, what, seed, seeds)
 	if err != nil {
 		return err
 	}
-	perSecond := math.Round(float64(found.Seeds) / time.Since(began).Seconds())
+	perSecond, digits := float64(found.Seeds)/time.Since(began).Seconds(), 1.0
+	if perSecond < 100 {
+		digits = 10
+	}
+	perSecond = math.Round(perSecond*digits) / digits
 	if err := printLine(struct {
 		Seeds     int     `json:"seeds"`
 		Failed    int     `json:"failed"`
@@ -78,28 +98,27 @@ type report struct {
 	Found  string
 }
 
-const tested = "./pkg/pipeline"
-
 // build the test of the module in root.
-func build(ctx context.Context, root, test string) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", test, tested)
+func build(ctx context.Context, root, test string, what simulation) error {
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-tags", what.tags, "-o", test, what.tested)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build %s: %w", tested, err)
+		return fmt.Errorf("build %s: %w", what.tested, err)
 	}
 	return nil
 }
 
 // run the simulation. That a seed failed is no error; that there is no report is.
-func run(ctx context.Context, test string, seed uint64, seeds int, more ...string) (report, error) {
+func run(ctx context.Context, test string, what simulation, seed uint64, seeds int, more ...string) (report, error) {
 	file := test + ".json"
-	args := []string{"-test.run=^TestSimulation$", "-test.timeout=0", "-report=" + file, fmt.Sprint("-seed=", seed), fmt.Sprint("-seeds=", seeds)}
+	args := []string{"-test.run=^" + what.name + "$", "-test.timeout=0", "-report=" + file, fmt.Sprint("-seed=", seed), fmt.Sprint("-seeds=", seeds)}
 	cmd := exec.CommandContext(ctx, test, append(args, more...)...)
 	cmd.Stderr = os.Stderr
 	out, runErr := cmd.Output()
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return report{}, fmt.Errorf("the simulation did not come to its end: %w\n%s", errors.Join(runErr, err), out)
+		running, _ := os.ReadFile(file + ".running") // only the service's simulation has one
+		return report{}, fmt.Errorf("the simulation did not come to its end: %w\n%s\n%s", errors.Join(runErr, err), out, running)
 	}
 	_ = os.Remove(file)
 	var r report

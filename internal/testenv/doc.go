@@ -39,6 +39,8 @@
 //   - the cache is built under a lock, beside its place, and renamed into it:
 //     what is there is whole.
 //
+// WALSTREAM_TEST_KAFKA_VERSION chooses another release of Kafka.
+//
 // To spare each package's tests their own servers, and in CI:
 //
 //	go run ./internal/testenv/cmd/testenv exec -pg 15,18 -kafka -- go test ./...

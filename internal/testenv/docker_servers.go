@@ -115,7 +115,7 @@ func dockerKafka(ctx context.Context, o KafkaOptions) (*Kafka, error) {
 	publish(bindings, b.port, b.port)
 	publish(bindings, b.behind, b.behind)
 	c, err := runContainer(ctx, claimed, &dockertest.RunOptions{
-		Repository: "apache/kafka", Tag: kafkaVersion,
+		Repository: "apache/kafka", Tag: kafkaVersion(),
 		Env:          kafkaEnvironment(b, o.Props),
 		PortBindings: bindings, ExposedPorts: exposed(bindings),
 	})

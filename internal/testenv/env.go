@@ -17,6 +17,8 @@ const (
 	EnvPostgresURL = "WALSTREAM_TEST_POSTGRES_URL"
 	// EnvKafkaBrokers lists brokers, separated by commas.
 	EnvKafkaBrokers = "WALSTREAM_TEST_KAFKA_BROKERS"
+	// EnvKafkaVersion is the release of the brokers that are started, e.g. "3.9.1".
+	EnvKafkaVersion = "WALSTREAM_TEST_KAFKA_VERSION"
 	// EnvRequireReal set to 1 turns every skip and every fall-back to kfake
 	// into a failure.
 	EnvRequireReal = "WALSTREAM_TEST_REQUIRE_REAL"
@@ -125,8 +127,9 @@ func requireReal() bool {
 	return set
 }
 
-// skipOrFail ends a test that got no server.
-func skipOrFail(t testing.TB, err error) {
+// SkipOrFail ends a test that got no server: it is skipped where none can be had,
+// unless real ones are required.
+func SkipOrFail(t testing.TB, err error) {
 	t.Helper()
 	var unavailable *UnavailableError
 	if errors.As(err, &unavailable) && !requireReal() {

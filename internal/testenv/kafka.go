@@ -90,7 +90,7 @@ func NewKafka(t testing.TB, o KafkaOptions) *Kafka {
 	t.Helper()
 	k, err := StartKafka(t.Context(), o)
 	if err != nil {
-		skipOrFail(t, err)
+		SkipOrFail(t, err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() && k.server != nil {
@@ -113,7 +113,7 @@ func SharedKafka(t testing.TB) *Kafka {
 		return startKafka(context.Background(), KafkaOptions{}, true)
 	})
 	if err != nil {
-		skipOrFail(t, err)
+		SkipOrFail(t, err)
 	}
 	k.announce(t)
 	return k

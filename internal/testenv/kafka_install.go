@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,8 +17,13 @@ import (
 	"time"
 )
 
+// newestKafka is what tests run on unless WALSTREAM_TEST_KAFKA_VERSION names
+// another release.
+const newestKafka = "4.4.0"
+
+func kafkaVersion() string { return cmp.Or(os.Getenv(EnvKafkaVersion), newestKafka) }
+
 const (
-	kafkaVersion = "4.4.0"
 	// kafkaClusterID is one for all: data directories are copies of one format.
 	kafkaClusterID = "walstreamTestCluster00"
 	oldestJava     = 17
@@ -25,16 +31,18 @@ const (
 
 // kafkaPom names the jars of a broker. slf4j-simple's version is that of the
 // slf4j-api Kafka brings.
-const kafkaPom = `<project xmlns="http://maven.apache.org/POM/4.0.0">
+func kafkaPom() string {
+	return `<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>walstream</groupId><artifactId>kafka-for-tests</artifactId><version>1</version>
   <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>` + kafkaVersion + `</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>` + kafkaVersion + `</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>` + kafkaVersion() + `</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>` + kafkaVersion() + `</version></dependency>
     <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
   </dependencies>
 </project>
 `
+}
 
 // kafkaJVM makes a broker small and quick to start; a benchmark may prefer
 // other flags.
@@ -61,8 +69,8 @@ func searchKafka(ctx context.Context) (kafkaInstall, error) {
 	if err != nil {
 		return kafkaInstall{}, err
 	}
-	libs, err := cached(ctx, filepath.Join("kafka", kafkaVersion), func(dir string) error {
-		return fetchKafka(ctx, dir)
+	libs, err := cached(ctx, filepath.Join("kafka", kafkaVersion()), func(dir string) error {
+		return fetchJars(ctx, dir, kafkaPom())
 	})
 	if err != nil {
 		return kafkaInstall{}, err
@@ -73,7 +81,7 @@ func searchKafka(ctx context.Context) (kafkaInstall, error) {
 	}
 	slices.Sort(jars) // the archive holds for one order of the class path
 	install := kafkaInstall{java: java, classpath: strings.Join(jars, string(os.PathListSeparator))}
-	name := fmt.Sprintf("%s-classes-%x", kafkaVersion, sha256.Sum256([]byte(version+install.classpath)))[:40]
+	name := fmt.Sprintf("%s-classes-%x", kafkaVersion(), sha256.Sum256([]byte(version+install.classpath)))[:40]
 	classes, err := cached(ctx, filepath.Join("kafka", name), func(dir string) error {
 		return archiveClasses(ctx, install, filepath.Join(dir, "kafka.jsa"))
 	})
@@ -82,6 +90,17 @@ func searchKafka(ctx context.Context) (kafkaInstall, error) {
 	}
 	install.archive = filepath.Join(classes, "kafka.jsa")
 	return install, nil
+}
+
+// KafkaClasses are what runs a tool of Kafka's: Java, and the class path of the
+// brokers' jars. An UnavailableError says that they cannot be had here.
+func KafkaClasses(ctx context.Context) (java, classpath string, err error) {
+	install, err := findKafka(ctx)
+	var shut *closedError
+	if errors.As(err, &shut) {
+		err = &UnavailableError{What: "tools of Kafka", Reasons: []string{err.Error()}}
+	}
+	return install.java, install.classpath, err
 }
 
 // findJava returns the machine's Java and what it says of itself.
@@ -105,27 +124,6 @@ func findJava() (program, version string, err error) {
 		}
 	}
 	return program, string(out), nil
-}
-
-func fetchKafka(ctx context.Context, dir string) error {
-	maven, err := exec.LookPath("mvn")
-	if err != nil {
-		return closed("no mvn on the PATH to fetch Kafka's jars with")
-	}
-	pom := filepath.Join(dir, "pom.xml")
-	if err := os.WriteFile(pom, []byte(kafkaPom), 0o644); err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "-f", pom, "dependency:copy-dependencies", "-DoutputDirectory="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return closed("fetch Kafka's jars: %v: %s", err, firstLine(out))
-	}
-	return nil
-}
-
-func firstLine(text []byte) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
-	return line
 }
 
 // archiveClasses runs a broker once and keeps the classes it loaded.
@@ -157,7 +155,7 @@ func archiveClasses(ctx context.Context, install kafkaInstall, path string) erro
 
 // formatKafka returns the formatted data directory of a node, to be copied.
 func formatKafka(ctx context.Context, install kafkaInstall, node int) (string, error) {
-	name := filepath.Join("kafka", fmt.Sprintf("%s-node-%d", kafkaVersion, node))
+	name := filepath.Join("kafka", fmt.Sprintf("%s-node-%d", kafkaVersion(), node))
 	dir, err := cached(ctx, name, func(dir string) error {
 		properties := filepath.Join(dir, "format.properties")
 		// The controller's address is no part of the format.

@@ -3,6 +3,7 @@ package testenv
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -108,6 +109,26 @@ func TestSharedKafka(t *testing.T) {
 		t.Error("a second cluster was started")
 	}
 	roundTrip(t, k, k.CreateTopic(t, 1, map[string]string{"min.insync.replicas": "1"}), "value")
+}
+
+// The broker is of the release that was asked for.
+func TestKafkaVersion(t *testing.T) {
+	k := SharedKafka(t)
+	if k.From != Native && k.From != Docker {
+		t.Skip("no real broker of ours")
+	}
+	versions, err := kadm.NewClient(kafkaClient(t, k)).ApiVersions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := kafkaVersion()
+	versions.Each(func(v kadm.BrokerApiVersions) {
+		major, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(v.VersionGuess(), "at least "), "v"), ".")
+		if wanted, _, _ := strings.Cut(want, "."); major != wanted {
+			t.Errorf("the broker is %s, want %s", v.VersionGuess(), want)
+		}
+		t.Logf("asked for %s, the broker is %s", want, v.VersionGuess())
+	})
 }
 
 func TestRealRefusesKfake(t *testing.T) {

@@ -17,7 +17,7 @@ func NewPostgres(t testing.TB, o PGOptions) *Postgres {
 	t.Helper()
 	p, err := StartPostgres(t.Context(), o)
 	if err != nil {
-		skipOrFail(t, err)
+		SkipOrFail(t, err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -54,7 +54,7 @@ func SharedPostgres(t testing.TB, major int) *Postgres {
 	t.Helper()
 	p, err := sharedPostgres(major)
 	if err != nil {
-		skipOrFail(t, err)
+		SkipOrFail(t, err)
 	}
 	return p
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/walstream/walstream/pkg/outbox"
 	"github.com/walstream/walstream/pkg/replication"
 	"github.com/walstream/walstream/pkg/sink"
 )
@@ -38,6 +39,9 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		a.shorten = false
 		r, err = a.run(ctx)
 	}
+	if err == nil {
+		err = a.nameMissing(ctx, r)
+	}
 	return r, err
 }
 
@@ -48,10 +52,11 @@ type audit struct {
 	judge  *judge
 	tables *tables
 
-	least     int64 // the earliest time of a row read; 0: unknown
-	untimed   bool  // a row has none
-	shorten   bool  // topics need not be read from their begin
-	shortened bool  // and were not
+	letters   lettersFacts // the dead letters, as they were read
+	least     int64        // the earliest time of a row read; 0: unknown
+	untimed   bool         // a row has none
+	shorten   bool         // topics need not be read from their begin
+	shortened bool         // and were not
 }
 
 func (a *audit) run(ctx context.Context) (*Result, error) {
@@ -59,6 +64,7 @@ func (a *audit) run(ctx context.Context) (*Result, error) {
 	// The other half is the clients' buffers, and what waits for the collector.
 	a.judge = newJudge(a.cfg.scope(), a.cfg.TempDir, int(a.cfg.Memory/2))
 	defer a.judge.close()
+	a.judge.result.list = a.cfg.Missing != nil
 	a.least, a.untimed, a.shortened = 0, false, false
 	var err error
 	if a.tables, err = openTables(ctx, a.cfg, a.conn); err != nil {
@@ -89,7 +95,11 @@ func (a *audit) run(ctx context.Context) (*Result, error) {
 	if a.shorten && a.least != 0 && !a.untimed {
 		t.since, a.shortened = time.UnixMicro(a.least).Add(-edgeTime), true
 	}
-	if err := t.readAll(ctx, topicsOf(a.cfg, a.judge.topics.list)); err != nil {
+	retriedTo, err := a.readLetters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.readAll(ctx, topicsOf(a.cfg, append(retriedTo, a.judge.topics.list...))); err != nil {
 		return nil, err
 	}
 	complete, why, err := a.complete(ctx, t)
@@ -99,7 +109,7 @@ func (a *audit) run(ctx context.Context) (*Result, error) {
 	a.cfg.progress("judging")
 	r, err := a.judge.judge(facts{
 		due: dueness{all: p.covered, below: p.below, next: m.next}, covered: p.record.Covered, until: m.until,
-		topics: t.facts, complete: complete,
+		topics: t.facts, complete: complete, letters: a.letters,
 	})
 	if err != nil {
 		return nil, err
@@ -131,12 +141,7 @@ func (a *audit) readTables(ctx context.Context) (moment, error) {
 			if a.least == 0 || f.at < a.least {
 				a.least = f.at
 			}
-			if f.bad != nil {
-				a.judge.result.Rows++
-				a.judge.result.Unpublishable++
-				a.judge.result.example("unpublishable", nil, "%v", f.bad)
-				return nil
-			}
+			f.row.bad = f.bad != nil
 			return a.judge.addRow(&f.row)
 		})
 	}
@@ -201,23 +206,65 @@ func (a *audit) nameExamples(ctx context.Context, r *Result) error {
 	return nil
 }
 
+// badName is a row's that cannot become a record; its position is not known here.
+func badName(s *source, bad *outbox.RowError) string {
+	name := s.plain + ", row " + bad.RowID
+	if bad.Column != "" {
+		name += fmt.Sprintf(", column %q", bad.Column)
+	}
+	return name + ": " + bad.Reason
+}
+
 func (a *audit) nameRow(ctx context.Context, at *rowRef) (string, error) {
 	s := a.tables.sources[at.owner]
-	ctid := fmt.Sprintf("(%d,%d)", at.tid>>16, at.tid&0xFFFF)
-	name := fmt.Sprintf("%s, the row that stood at ctid %s and has moved or gone since", s.plain, ctid)
-	err := a.tables.query(ctx, a.conn, s, s.selection("ctid = $1"), []any{ctid}, func(f *found) error {
-		var e entry
-		if f.bad == nil {
-			a.judge.identify(&e, f.id, f.topic, f.key, f.value)
+	name := fmt.Sprintf("%s, the row that stood at ctid %s and has moved or gone since", s.plain, at.ctid())
+	err := a.findRow(ctx, at, func(f *found) {
+		if f.bad != nil {
+			name = badName(s, f.bad)
+			return
 		}
-		if e.ident == at.ident {
-			name = fmt.Sprintf("%s, row %s (topic %s", s.plain, f.event.RowID, f.topic)
-			if f.id != nil {
-				name += ", event id " + string(f.id)
-			}
-			name += ")"
+		name = fmt.Sprintf("%s, row %s (topic %s", s.plain, f.event.RowID, f.topic)
+		if f.id != nil {
+			name += ", event id " + string(f.id)
 		}
-		return nil
+		name += ")"
 	})
 	return name, err
 }
+
+// nameMissing names every row that is missing to whoever asked for it.
+func (a *audit) nameMissing(ctx context.Context, r *Result) error {
+	for i := range r.missing {
+		err := a.findRow(ctx, &r.missing[i], func(f *found) {
+			switch {
+			case len(f.id) > 0:
+				a.cfg.Missing(string(f.id))
+			case f.bad != nil:
+				a.cfg.Missing(f.bad.RowID)
+			default:
+				a.cfg.Missing(f.event.RowID)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if r.list && int64(len(r.missing)) < r.Missing {
+		r.Notes = append(r.Notes, fmt.Sprintf("of %d rows that are missing %d are listed: audit again when these are published", r.Missing, len(r.missing)))
+	}
+	return nil
+}
+
+// findRow looks up a row by where it stood, unless it has moved or gone since.
+func (a *audit) findRow(ctx context.Context, at *rowRef, take func(f *found)) error {
+	s := a.tables.sources[at.owner]
+	return a.tables.query(ctx, a.conn, s, s.selection("ctid = $1"), []any{at.ctid()}, func(f *found) error {
+		var e entry
+		if a.judge.identify(&e, f.id, f.topic, f.key, f.value); e.ident == at.ident {
+			take(f)
+		}
+		return nil
+	})
+}
+
+func (r *rowRef) ctid() string { return fmt.Sprintf("(%d,%d)", r.tid>>16, r.tid&0xFFFF) }

@@ -26,6 +26,11 @@ type Config struct {
 	// TimeColumn is what times are of; empty: the mapping's timestamp column,
 	// else created_at.
 	TimeColumn string
+	// Earlier pipelines of the same table: their records count as this one's.
+	Earlier []string
+	// Missing is told each row that is missing, by event id, else by row id. May be
+	// nil. It is told of at most MostListed.
+	Missing func(id string)
 	// Topics to read beside those that the mapping and the rows name.
 	Topics []string
 
@@ -63,6 +68,9 @@ type SetupError struct {
 }
 
 func (e *SetupError) Error() string { return e.Found + "; " + e.Remedy }
+
+// MostListed rows are named to Config.Missing.
+const MostListed = 100_000
 
 func (c *Config) byID() bool   { return c.FromID != "" || c.ToID != "" }
 func (c *Config) byTime() bool { return !c.FromTime.IsZero() || !c.ToTime.IsZero() }

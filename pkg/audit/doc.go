@@ -8,9 +8,11 @@
 //	checkpoint ── waited for: does it cover the snapshot? ──> what is due
 //	                                                              v
 //	topics ── read_committed, to their ends of then ──> records ─> judge ──> Result
+//	dead letters ── likewise, all of them ──> letters ─────────────^
 //
 // Read it in this order: audit.go (Run), judge.go and group.go (what is compared),
-// scan.go (order, transactions), live.go (what is due), table.go and topics.go.
+// scan.go (order, transactions), live.go (what is due), table.go, topics.go and
+// letters.go.
 //
 // What is checked, and by what:
 //
@@ -42,6 +44,14 @@
 //     transaction; else it is counted as a hole, no fault. An event missing at the
 //     end of a transaction leaves no gap: only its row can tell.
 //   - Altered: the record has not the topic, key and value that the row has now.
+//   - Put aside: a row that is not in the topics, and is a dead letter. That is its
+//     place, so nothing is wrong with it, nor with its transaction; one that was
+//     published after all (walstream dead-letters retry, or a crash between the two
+//     in at-least-once delivery) is found, and counted as such. In a table without
+//     event ids letter and row are matched by topic, key and value too, which a
+//     letter that is not whole, or that was retried to another topic, does not have.
+//   - Rows left out by the policy skip, or by walstream skip, are missing: nothing in
+//     Kafka is left of them, and walstream's log alone says that it was on purpose.
 //   - Records without a row are counted as "no longer in the table": retention
 //     deletes, and that is not wrong. So a record that ought not to be there cannot
 //     be told from one whose row is gone.

@@ -25,6 +25,7 @@ const (
 	kindRow kind = iota
 	kindRecord
 	kindReplay // a record that was published again on purpose
+	kindLetter // a dead letter
 )
 
 // flags of an entry.
@@ -32,6 +33,7 @@ const (
 	flagOwnID         = 1 << iota // ident is of an event id, not of the content
 	flagKeyed                     // the record has a key
 	flagTransactional             // it was written in a Kafka transaction
+	flagBad                       // the row cannot become a record
 )
 
 // entry is a row or a record, as far as it is judged.

@@ -14,6 +14,11 @@ type group struct {
 	matched   bool    // an event has the row's content
 	replayed  bool
 	ident     ident
+
+	bad       int64 // rows that cannot become records
+	letters   int64 // rows put aside, each counted once
+	lettersIn int64 // those of the range
+	letter    entry // the newest
 }
 
 // mostCopies of one event are compared with each other; an event that has more
@@ -36,10 +41,15 @@ func (j *judge) take(e *entry) error {
 		if j.facts.due.due(e.xid) {
 			g.due++
 		}
+		if e.is(flagBad) {
+			g.bad++
+		}
 		return nil
 	case kindReplay:
 		g.replayed = true
 		return nil
+	case kindLetter:
+		return j.takeLetter(g, e)
 	case kindRecord:
 	}
 	judged := j.scope.holds(e.lsn) && (!j.scope.byTable || g.rows > 0)
@@ -113,10 +123,34 @@ func (j *judge) duplicate(g *group, e *entry) {
 	j.result.DuplicatesAllowed++
 }
 
+// takeLetter takes a dead letter. It has an ordinal of its transaction, which so is
+// not torn for it. After a crash in at-least-once delivery it may be there twice.
+func (j *judge) takeLetter(g *group, e *entry) error {
+	if g.letters > 0 && e.lsn == g.letter.lsn && e.ordinal == g.letter.ordinal {
+		return nil
+	}
+	g.letters++
+	g.letter = *e
+	if !j.scope.holds(e.lsn) {
+		return nil
+	}
+	g.lettersIn++
+	if j.scope.byTable {
+		return nil
+	}
+	return j.ordinals.add(ordinal{lsn: e.lsn, n: e.ordinal})
+}
+
 // finish judges the group that is complete.
 func (j *judge) finish() error {
 	g, r := &j.group, j.result
-	if !g.open || g.rows == 0 {
+	switch {
+	case !g.open:
+		return nil
+	case g.rows == 0:
+		if !j.scope.byTable {
+			r.LettersAlone += g.lettersIn
+		}
 		return nil
 	}
 	if g.rows > 1 {
@@ -124,7 +158,15 @@ func (j *judge) finish() error {
 		return nil
 	}
 	m := member{at: g.row.at, tid: uint64(g.row.by), ident: g.ident, xid: g.row.xid, owner: g.row.owner, topic: g.row.place}
-	if g.events == 0 && !g.replayed {
+	switch published := g.events > 0 || g.replayed; {
+	case !published && g.letters > 0:
+		return j.putAside(g, &m)
+	case !published && g.bad > 0:
+		r.Rows++
+		r.Unpublishable++
+		r.example("unpublishable", ref(&m), "")
+		return nil
+	case !published:
 		return j.members.add(m)
 	}
 	if j.scope.byLSN() && g.inRange == 0 {
@@ -132,6 +174,9 @@ func (j *judge) finish() error {
 	}
 	r.Rows++
 	r.Found++
+	if g.letters > 0 {
+		r.Retried++
+	}
 	j.note(&m)
 	m.lsn = unknownLSN
 	if g.events == 1 {
@@ -144,28 +189,54 @@ func (j *judge) finish() error {
 	return j.members.add(m)
 }
 
+// putAside judges a row that is a dead letter and nothing else: it is accounted for,
+// and as far as its transaction is concerned, there.
+func (j *judge) putAside(g *group, m *member) error {
+	if j.scope.byLSN() && g.lettersIn == 0 {
+		return nil
+	}
+	r := j.result
+	r.Rows++
+	r.PutAside++
+	r.example("put aside", ref(m), "dead letter %s", j.where(g.letter.place, g.letter.at))
+	j.note(m)
+	if m.lsn = g.letter.lsn; g.letters > 1 {
+		m.lsn = unknownLSN
+	}
+	return j.members.add(*m)
+}
+
 // unknownLSN of a row that is in the topics, nobody can tell by which of several
 // records.
 const unknownLSN = ^uint64(0)
 
-// finishAlike judges rows that nothing tells apart: as many events as rows have
-// to be there, and which of the rows is missing cannot be said.
+// finishAlike judges rows that nothing tells apart: as many events and dead letters
+// as rows have to be there, and which of the rows is missing cannot be said.
 func (j *judge) finishAlike(g *group) {
 	r := j.result
 	if j.scope.byLSN() {
 		found := min(g.rows, g.inRange)
-		r.Rows, r.Found, r.Shared = r.Rows+found, r.Found+found, r.Shared+found
+		aside := min(g.rows-found, g.lettersIn)
+		r.Rows, r.Found, r.PutAside, r.Shared = r.Rows+found+aside, r.Found+found, r.PutAside+aside, r.Shared+found+aside
 		return
 	}
-	r.Rows, r.Found, r.Shared = r.Rows+g.rows, r.Found+min(g.rows, g.events), r.Shared+g.rows
-	if g.events >= g.rows || g.replayed {
+	found := min(g.rows, g.events)
+	aside := min(g.letters, g.rows-found)
+	unpublishable := min(max(g.bad-aside, 0), g.rows-found-aside)
+	r.Rows, r.Found, r.Shared = r.Rows+g.rows, r.Found+found, r.Shared+g.rows
+	if g.replayed {
 		return
 	}
-	missing := max(g.due-g.events, 0)
-	r.NotDue += g.rows - max(g.events, g.due)
+	r.PutAside, r.Unpublishable = r.PutAside+aside, r.Unpublishable+unpublishable
+	there := found + aside + unpublishable
+	if there == g.rows {
+		return
+	}
+	missing := max(g.due-there, 0)
+	r.NotDue += g.rows - max(there, g.due)
 	f := j.topicFacts(g.row.place)
 	switch {
-	case f.hidden:
+	case f.hidden || j.facts.letters.hidden:
 		r.Hidden += missing
 	case j.forgotten(f, g.row.owner, 0):
 		r.Forgotten += missing

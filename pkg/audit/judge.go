@@ -21,6 +21,7 @@ type judge struct {
 	places  []place
 	facts   facts
 	result  *Result
+	formats map[string]string // by topic, of values that have a schema
 	hash    *hasher
 	entries *sorter[entry]
 
@@ -54,6 +55,7 @@ type facts struct {
 	covered pglogrepl.LSN // by the checkpoint
 	until   pglogrepl.LSN // the WAL's end when the table was read
 	topics  map[string]topicFacts
+	letters lettersFacts
 	// complete: the ordinals of every transaction are those of the topics read,
 	// and nothing has been forgotten, so that a hole proves a torn transaction.
 	complete bool
@@ -67,6 +69,14 @@ type topicFacts struct {
 	younger   int64
 	compacted bool
 	hidden    bool // an open transaction hides the end of a partition
+}
+
+// lettersFacts say what cannot be found among the dead letters.
+type lettersFacts struct {
+	topic     string // empty: there has never been one
+	forgotten bool
+	hidden    bool
+	unread    string // why they could not be read
 }
 
 // place is a partition of a topic.
@@ -87,7 +97,7 @@ func newJudge(s scope, dir string, memory int) *judge {
 		appearances: newSorter(appearanceCodec, dir, memory/6),
 		members:     newSorter(memberCodec, dir, memory/6),
 		ordinals:    newSorter(ordinalCodec, dir, memory/6),
-		found:       map[uint32]*rowRange{},
+		found:       map[uint32]*rowRange{}, formats: map[string]string{},
 	}
 }
 
@@ -104,9 +114,11 @@ type row struct {
 	id         []byte // event id; nil: the table has none
 	topic      string
 	key, value []byte
+	format     string // of its value's schema; empty: it has none
 	xid        uint32
 	tid        uint64
 	at         int64 // order among the rows of its table, by time or id; 0: there is none
+	bad        bool  // it cannot become a record: what could be had of it
 }
 
 func (j *judge) addRow(r *row) error {
@@ -114,7 +126,13 @@ func (j *judge) addRow(r *row) error {
 	if err != nil {
 		return err
 	}
+	if r.format != "" {
+		j.formats[r.topic] = r.format
+	}
 	e := entry{kind: kindRow, place: topic, owner: r.owner, xid: r.xid, by: int64(r.tid), at: r.at}
+	if r.bad {
+		e.flags |= flagBad
+	}
 	j.identify(&e, r.id, r.topic, r.key, r.value)
 	return j.entries.add(e)
 }
@@ -150,11 +168,38 @@ func (j *judge) addRecord(r *record) error {
 		e.flags |= flagKeyed
 		e.key = j.hash.parts(0, []byte(topic), r.key)
 	}
-	j.identify(&e, r.id, topic, r.key, r.value)
+	j.identify(&e, r.id, topic, r.key, unframed(r.value, j.formats[topic]))
 	return j.entries.add(e)
 }
 
+// letter is a row that was put aside, as its dead letter has it.
+type letter struct {
+	place      uint32 // of the letter
+	offset     int64
+	id         []byte
+	topic      string // where the row was to go
+	key, value []byte
+	unframed   bool // the value has no prefix, whatever its topic's have
+	lsn        pglogrepl.LSN
+	ordinal    uint32
+}
+
+func (j *judge) addLetter(l *letter) error {
+	e := entry{kind: kindLetter, place: l.place, at: l.offset, lsn: uint64(l.lsn), ordinal: l.ordinal}
+	value := l.value
+	if !l.unframed {
+		value = unframed(value, j.formats[l.topic])
+	}
+	j.identify(&e, l.id, l.topic, l.key, value)
+	return j.entries.add(e)
+}
+
+// comparedTopic is how much of a topic's name counts: a dead letter has no more of
+// one that is far too long.
+const comparedTopic = 1 << 10
+
 func (j *judge) identify(e *entry, id []byte, topic string, key, value []byte) {
+	topic = topic[:min(len(topic), comparedTopic)]
 	content := [][]byte{[]byte(topic), key, value}
 	e.digest = j.hash.parts(0, content...)
 	switch {
@@ -188,6 +233,12 @@ func (j *judge) judge(f facts) (*Result, error) {
 	r.Spilled = j.entries.spill + j.appearances.spill + j.members.spill + j.ordinals.spill
 	r.decide()
 	return r, nil
+}
+
+// place numbers a partition.
+func (j *judge) place(topic string, partition int32) uint32 {
+	j.places = append(j.places, place{topic, partition})
+	return uint32(len(j.places) - 1)
 }
 
 // where names a record.

@@ -14,6 +14,7 @@ import (
 type world struct {
 	rows    []row
 	records []record
+	letters []letter
 	scope   scope
 	facts   facts
 	untimed bool
@@ -103,6 +104,11 @@ func (w *world) judgeWith(t interface{ Fatal(args ...any) }, j *judge) *Result {
 	}
 	for i := range w.records {
 		if err := j.addRecord(&w.records[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range w.letters {
+		if err := j.addLetter(&w.letters[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/replication"
 )
 
 // moment is when the table was read.
@@ -33,38 +34,20 @@ func begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, moment, error) {
 			return tx, m, fmt.Errorf("set %s: %w", set, err)
 		}
 	}
-	var next, end string
-	var block uint64
+	var next string
 	// The first query takes the snapshot; the WAL's end is read after it, so that
 	// it lies behind every commit the snapshot shows.
 	if err := tx.QueryRow(ctx, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text").Scan(&next); err != nil {
 		return tx, m, fmt.Errorf("take a snapshot: %w", err)
 	}
 	m.at = time.Now()
-	if err := tx.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text, current_setting('wal_block_size')::int8").Scan(&end, &block); err != nil {
-		return tx, m, fmt.Errorf("read the end of the WAL: %w", err)
-	}
 	full, err := strconv.ParseUint(next, 10, 64)
-	if err == nil {
-		m.next = uint32(full)
-		m.until, err = pglogrepl.ParseLSN(end)
-	}
 	if err != nil {
-		return tx, m, fmt.Errorf("read the end of the WAL: %w", err)
+		return tx, m, fmt.Errorf("take a snapshot: %w", err)
 	}
-	m.until = boundary(m.until, block)
-	return tx, m, nil
-}
-
-// boundary takes an insert position that lies right behind the header of a WAL
-// page back to the page's begin: that is where the last record ends, and an idle
-// server is confirmed no further.
-func boundary(lsn pglogrepl.LSN, block uint64) pglogrepl.LSN {
-	const longHeader = 40
-	if past := uint64(lsn) % block; past <= longHeader {
-		return lsn - pglogrepl.LSN(past)
-	}
-	return lsn
+	m.next = uint32(full)
+	m.until, err = replication.Inserted(ctx, tx)
+	return tx, m, err
 }
 
 // progressOf the pipeline: how far it has published, and what its slot knows.
@@ -92,6 +75,12 @@ func await(ctx context.Context, cfg *Config, conn *pgx.Conn, store checkpoint.St
 		var err error
 		if p.record, p.exists, err = store.Load(ctx); err != nil {
 			return p, err
+		}
+		if p.exists && p.record.Snapshot != nil {
+			return p, &SetupError{
+				fmt.Sprintf("a snapshot is under way (%d rows so far): rows from before the slot are not all published yet", p.record.Snapshot.Rows),
+				"compare when it is complete: /status shows how far it is",
+			}
 		}
 		if err := p.look(ctx, conn, cfg.Slot, m, &target); err != nil {
 			return p, err

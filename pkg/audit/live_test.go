@@ -22,6 +22,7 @@ func want(t *testing.T, got *Result, numbers map[string]int64, v Verdict) {
 		"rows": got.Rows, "found": got.Found, "missing": got.Missing, "duplicates": got.Duplicates, "allowed": got.DuplicatesAllowed,
 		"reordered": got.Reordered, "torn": got.Torn, "altered": got.Altered, "not due": got.NotDue, "without row": got.WithoutRow,
 		"forgotten": got.Forgotten, "hidden": got.Hidden, "foreign": got.Foreign, "older": got.Older,
+		"put aside": got.PutAside, "retried": got.Retried,
 	}
 	for name, n := range all {
 		if n != numbers[name] {

@@ -122,7 +122,8 @@ func TestGap(t *testing.T) {
 	r.put(4)
 	result := r.audit(nil)
 	want(t, result, map[string]int64{"rows": 30, "found": 24, "missing": 6}, Difference)
-	if said := strings.Join(result.Examples, "\n"); !strings.Contains(said, "missing: public.outbox, row 21 (topic "+r.topic) {
+	// Five of the six, in the order of their event ids.
+	if said := strings.Join(result.Examples, "\n"); strings.Count(said, "missing: public.outbox, row 2") != 5 || !strings.Contains(said, " (topic "+r.topic) {
 		t.Errorf("said %s", said)
 	}
 	want(t, r.audit(func(cfg *Config) { cfg.FromID = "27" }), map[string]int64{"rows": 4, "found": 4}, Clean)

@@ -77,6 +77,24 @@ func (a *audit) notes(r *Result, p progressOf, why string) (notes []string) {
 	default:
 		add("torn transactions are told by the rows that share an xid (xmin), not by ordinals that are not in the topics: %s", why)
 	}
+	return append(notes, lettersNotes(r, a.letters)...)
+}
+
+// lettersNotes say what the dead letters could tell, and what they could not.
+func lettersNotes(r *Result, f lettersFacts) (notes []string) {
+	switch {
+	case f.unread != "":
+		notes = append(notes, "the dead letters could not be read, and rows that were put aside count as missing: "+f.unread)
+	case f.forgotten:
+		notes = append(notes, "topic "+f.topic+" has forgotten dead letters: rows whose letters are gone count as missing")
+	}
+	if f.hidden {
+		notes = append(notes, "a transaction that is still open hides the end of topic "+f.topic)
+	}
+	if r.Missing > 0 {
+		notes = append(notes, `rows left out on purpose (--on-poison skip, walstream skip) leave no trace in Kafka and are among the missing: `+
+			`walstream's log has them, "a row cannot become a record" with action skip`)
+	}
 	return notes
 }
 
@@ -104,6 +122,7 @@ func (r *Result) lines() []line {
 	return []line{
 		{"rows", r.Rows, true, r.Range},
 		{"found", r.Found, true, ""},
+		{"put aside", r.PutAside, false, "dead letters: walstream dead-letters list, retry"},
 		{"", 0, true, ""},
 		{"missing", r.Missing, true, older},
 		{"duplicates", r.Duplicates, true, duplicates},
@@ -116,6 +135,8 @@ func (r *Result) lines() []line {
 		{"hidden", r.Hidden, false, "not found, and an open transaction may hide them"},
 		{"", 0, true, ""},
 		{"events in the topics", r.Records, true, ""},
+		{"published after all", r.Retried, false, "rows that are dead letters too: retried, and as they should be"},
+		{"letters without a row", r.LettersAlone, false, "dead letters whose row was deleted, or that are not whole: not wrong"},
 		{"no longer in the table", r.WithoutRow, false, "events whose row was deleted: not wrong"},
 		{"committed since", r.Since, false, "after the table was read"},
 		{"ids in use again", r.Reused, false, "events with an earlier event's id and another content"},
@@ -124,7 +145,7 @@ func (r *Result) lines() []line {
 		{"updated together", r.Updated, false, "transactions whose rows share an xid by a later update: not checked for being torn"},
 		{"unproven holes", r.Holes, false, "transactions with ordinals that may belong elsewhere"},
 		{"earlier timelines", r.Histories, false, "positions of a key that begin anew: another server"},
-		{"replayed", r.Replayed, false, "by walstream replay"},
+		{"replayed", r.Replayed, false, "by walstream dead-letters retry"},
 		{"of other pipelines", r.OtherRecords, false, "records"},
 		{"not walstream's", r.Foreign, false, "records without a position"},
 	}
@@ -162,20 +183,30 @@ func (r *Result) Table() string {
 			b.WriteString("  - " + text + "\n")
 		}
 	}
-	fmt.Fprintf(&b, "\n%s\n", r.Verdict.sentence())
+	fmt.Fprintf(&b, "\n%s\n", r.sentence())
 	return b.String()
 }
 
-func (v Verdict) sentence() string {
-	switch v {
+func (r *Result) sentence() string {
+	switch r.Verdict {
 	case Clean:
+		if r.PutAside > 0 {
+			return fmt.Sprintf("clean, but for %s put aside: everything else that was asked for is in the topics, once, in order and whole", rowsOf(r.PutAside))
+		}
 		return "clean: everything that was asked for is in the topics, once, in order and whole"
 	case Difference:
 		return "difference: the topics are not what the table says"
 	case Undecided:
 		return "undecided: nothing is wrong with what could be checked, and not everything could"
 	}
-	return string(v)
+	return string(r.Verdict)
+}
+
+func rowsOf(n int64) string {
+	if n == 1 {
+		return "1 row"
+	}
+	return comma(n) + " rows"
 }
 
 // JSON is the result as one line.

@@ -10,7 +10,8 @@ import (
 type Verdict string
 
 const (
-	// Clean: everything asked for was judged, and nothing is wrong.
+	// Clean: everything asked for was judged, and nothing is wrong. Rows that were
+	// put aside are accounted for.
 	Clean Verdict = "clean"
 	// Difference: table and topics differ where they must not.
 	Difference Verdict = "difference"
@@ -30,6 +31,9 @@ type Result struct {
 	Rows    int64 `json:"rows"`    // of the table, in the range
 	Found   int64 `json:"found"`   // rows that are in the topics
 	Records int64 `json:"records"` // events of the range in the topics, each counted once
+	// PutAside are rows that are dead letters, and not in the topics: accounted for,
+	// and for somebody to look at.
+	PutAside int64 `json:"put_aside"`
 
 	// What must be 0.
 	Missing   int64 `json:"missing"`   // rows due that are not in the topics
@@ -49,6 +53,8 @@ type Result struct {
 	Holes     int64 `json:"holes"`     // transactions with ordinals of which nothing proves that they belong to these topics
 
 	// What is not wrong.
+	Retried      int64 `json:"retried"`          // of the found: rows that were put aside too, and published after all
+	LettersAlone int64 `json:"letters_alone"`    // dead letters that no row in the table is known to belong to
 	WithoutRow   int64 `json:"without_row"`      // events whose row is no longer in the table
 	Since        int64 `json:"since"`            // events committed after the table was read
 	Older        int64 `json:"missing_older"`    // of the missing: rows older than any row found
@@ -71,6 +77,8 @@ type Result struct {
 
 	shown    map[string]int
 	examples []example
+	list     bool     // every missing row is kept for Config.Missing
+	missing  []rowRef // at most MostListed
 }
 
 // example of something wrong; row is looked up when all is judged.
@@ -90,6 +98,9 @@ type rowRef struct {
 const examplesKept = 5
 
 func (r *Result) example(kind string, row *rowRef, format string, args ...any) {
+	if r.list && kind == "missing" && row != nil && len(r.missing) < MostListed {
+		r.missing = append(r.missing, *row)
+	}
 	if r.shown == nil {
 		r.shown = map[string]int{}
 	}

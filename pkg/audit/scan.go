@@ -103,7 +103,7 @@ func (j *judge) judgeMissing(m *member) bool {
 	case !j.facts.due.due(m.xid):
 		r.NotDue++
 		return false
-	case f.hidden:
+	case f.hidden || j.facts.letters.hidden:
 		r.Hidden++
 		return false
 	case j.forgotten(f, m.owner, m.at):

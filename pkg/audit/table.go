@@ -199,7 +199,7 @@ func (t *tables) formats(s *source) pgx.QueryResultFormats {
 type found struct {
 	row
 	event outbox.Event
-	bad   error // it cannot become one
+	bad   *outbox.RowError // it cannot become one
 }
 
 // query calls do with the rows of a query made by selection.
@@ -226,11 +226,9 @@ func (t *tables) query(ctx context.Context, conn *pgx.Conn, s *source, sql strin
 		}
 		f.owner = s.owner
 		if _, err := t.mapping.Map(&mapped, &f.event); err != nil {
-			var bad *outbox.RowError
-			if !errors.As(err, &bad) {
+			if !errors.As(err, &f.bad) {
 				return err
 			}
-			f.bad = err
 		}
 		f.row.fill(&f.event, nowhere)
 		if err := do(&f); err != nil {
@@ -262,7 +260,10 @@ func (f *found) system(raw [][]byte) error {
 }
 
 func (r *row) fill(e *outbox.Event, nowhere string) {
-	r.topic, r.key, r.value, r.id = e.Topic, e.Key, e.Value, nil
+	r.topic, r.key, r.value, r.id, r.format = e.Topic, e.Key, dataOf(e.Value, e.Headers), nil, ""
+	if e.Schema != nil {
+		r.format = e.Schema.Format
+	}
 	for _, h := range e.Headers {
 		if h.Key == outbox.HeaderEventID && string(h.Value) != nowhere {
 			r.id = h.Value

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,9 +22,23 @@ type Phase string
 const (
 	// PhaseSetup: publication and slot are being made, nothing is covered yet.
 	PhaseSetup Phase = "setup"
+	// PhaseSnapshot: rows that were there before the slot are published from the
+	// table; the stream from Covered on waits for its turn.
+	PhaseSnapshot Phase = "snapshot"
 	// PhaseStream: rows are published from the stream.
 	PhaseStream Phase = "stream"
 )
+
+// Page is how far a snapshot has come. It is never changed after it was made.
+type Page struct {
+	From pglogrepl.LSN `json:"-"` // where the stream will begin: what Covered is until then
+
+	Number uint32   `json:"page"`            // of the last page published; 0: none
+	Table  string   `json:"table,omitempty"` // the page's, with its schema
+	After  []string `json:"after,omitempty"` // the primary key, as text, of its last row
+	Rows   uint64   `json:"rows"`            // published so far, of all tables
+	Where  string   `json:"where,omitempty"` // the condition on rows, in SQL; empty: none
+}
 
 // Edge is a place in the stream up to which everything is published.
 type Edge struct {
@@ -40,6 +55,9 @@ type Edge struct {
 	// Ordinal is not 0 when that transaction was split: its rows up to this one
 	// are published, the rest is not, and Covered still lies before it.
 	Ordinal uint32
+	// Page is set while a snapshot is published. The LSNs of the edge are then no
+	// LSNs but count its pages.
+	Page *Page
 }
 
 // Record is the durable checkpoint: one per pipeline, the newest counts.
@@ -65,12 +83,19 @@ type Record struct {
 	// OptionsHash is the fingerprint of what ordinals depend on: the rows that the
 	// publication carries. It must still hold when a split transaction is resumed.
 	OptionsHash string `json:"options_hash,omitempty"`
+	// Snapshot is set in its phase.
+	Snapshot *Page `json:"snapshot,omitempty"`
 
 	Version string `json:"walstream_version"`
 }
 
 // With returns the record moved to edge.
 func (r Record) With(edge Edge) Record {
+	if r.Snapshot = edge.Page; edge.Page != nil {
+		r.Phase, r.Covered = PhaseSnapshot, edge.Page.From
+		r.CommitLSN, r.XID, r.CommitTime, r.Ordinal, r.Complete = 0, 0, time.Time{}, 0, true
+		return r
+	}
 	r.Phase, r.Covered = PhaseStream, edge.Covered
 	r.CommitLSN, r.XID, r.CommitTime = edge.CommitLSN, edge.XID, edge.CommitTime
 	r.Ordinal, r.Complete = edge.Ordinal, edge.Ordinal == 0
@@ -79,7 +104,7 @@ func (r Record) With(edge Edge) Record {
 
 // Edge of the record.
 func (r Record) Edge() Edge {
-	return Edge{Covered: r.Covered, CommitLSN: r.CommitLSN, XID: r.XID, CommitTime: r.CommitTime, Ordinal: r.Ordinal}
+	return Edge{Covered: r.Covered, CommitLSN: r.CommitLSN, XID: r.XID, CommitTime: r.CommitTime, Ordinal: r.Ordinal, Page: r.Snapshot}
 }
 
 // wireRecord carries the LSNs as text, the way people read them.
@@ -127,6 +152,14 @@ func DecodeRecord(value []byte) (Record, error) {
 	}
 	if r.CommitLSN, err = parseLSN(w.CommitLSN); err != nil {
 		return Record{}, fmt.Errorf("decode checkpoint: commit_lsn %q: %w", w.CommitLSN, err)
+	}
+	switch {
+	case !slices.Contains([]Phase{"", PhaseSetup, PhaseSnapshot, PhaseStream}, r.Phase):
+		return Record{}, fmt.Errorf("decode checkpoint: phase %q is none of this release's", r.Phase)
+	case (r.Phase == PhaseSnapshot) != (r.Snapshot != nil):
+		return Record{}, fmt.Errorf("decode checkpoint: phase %q does not agree with its snapshot", r.Phase)
+	case r.Snapshot != nil:
+		r.Snapshot.From = r.Covered
 	}
 	return r, nil
 }

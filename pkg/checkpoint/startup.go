@@ -2,7 +2,10 @@ package checkpoint
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/jackc/pglogrepl"
@@ -13,6 +16,7 @@ type Slot struct {
 	Exists      bool
 	Confirmed   pglogrepl.LSN // confirmed_flush_lsn
 	Invalidated string        // why it can no longer be used; empty when it can
+	Inactive    time.Time     // since when nobody has read it; zero: not known
 }
 
 // Server is what IDENTIFY_SYSTEM and the timeline history say.
@@ -21,6 +25,7 @@ type Server struct {
 	Timeline uint32
 	Database string
 	Flushed  pglogrepl.LSN // flushed WAL
+	Now      time.Time     // by its clock; zero: not known
 	// SwitchPoint is where the server's history left the checkpoint's timeline;
 	// 0 when it is on the same one. Meaningless without a checkpoint.
 	SwitchPoint pglogrepl.LSN
@@ -93,7 +98,7 @@ func (r *Refusal) Error() string { return r.Found + "; " + r.Remedy }
 // server how to start. It changes nothing. An error is of type *Refusal.
 func Compare(record *Record, slot Slot, server Server, slotName string, accept Accept) (Decision, error) {
 	if record == nil {
-		return compareWithoutRecord(slot, slotName, accept)
+		return compareWithoutRecord(slot, server, slotName, accept)
 	}
 	if err := CompareIdentity(record, server, slotName, accept); err != nil {
 		return Decision{}, err
@@ -106,7 +111,7 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 	if record.Phase == PhaseSetup {
 		return compareSetup(slot, slotName, accepted)
 	}
-	if d, err := compareSlotHealth(record, slot); err != nil {
+	if d, err := compareSlotHealth(record, slot, server); err != nil {
 		return d, err
 	}
 	edge := record.Edge()
@@ -127,9 +132,10 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 	}
 	if slot.Confirmed > edge.Covered {
 		if accept.GapFrom != edge.Covered || accept.GapTo != slot.Confirmed {
-			return refuse(RefuseGap, "slot %q is at %s, ahead of the checkpoint at %s: rows in these %s were confirmed by somebody else and never published by this pipeline",
-				fmt.Sprintf("find out who moved the slot and publish the rows between from the table; then start once with --accept-gap=%s..%s", edge.Covered, slot.Confirmed),
-				slotName, slot.Confirmed, edge.Covered, size(edge.Covered, slot.Confirmed))
+			return refuse(RefuseGap, "slot %q is at %s, ahead of the checkpoint at %s: rows in these %s were confirmed by somebody else and never published by this pipeline; %s",
+				fmt.Sprintf("find out who moved the slot (or dropped it and made it anew); then start once with --accept-gap=%s..%s, and publish the rows between from the outbox table: %s",
+					edge.Covered, slot.Confirmed, record.missing(false)),
+				slotName, slot.Confirmed, edge.Covered, size(edge.Covered, slot.Confirmed), record.last(server))
 		}
 		accepted = append(accepted, fmt.Sprintf("accept-gap=%s..%s", edge.Covered, slot.Confirmed))
 		if edge.Ordinal == 0 || edge.CommitLSN < slot.Confirmed { // else the gap ends before a split transaction: its rest comes yet
@@ -139,14 +145,19 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 	}
 	if !newServer && record.OptionsHash != "" && record.OptionsHash != server.Rows {
 		if accept.Rows == "" || accept.Rows != server.Rows {
-			return refuse(RefuseOtherRows, "publication %q, or a table behind it, was changed since the checkpoint at %s: rows committed while it was may not be in the stream",
-				fmt.Sprintf("compare the table with the topics and publish what is missing; then start once with --accept-publication=%s", server.Rows),
-				record.Publication, record.Covered)
+			return refuse(RefuseOtherRows, "publication %q, or a table behind it, was changed since the checkpoint at %s, %s before the end of the WAL: rows committed while it was may not be in the stream; %s",
+				fmt.Sprintf("start once with --accept-publication=%s, and publish what is missing from the outbox table: %s", server.Rows, record.missing(false)),
+				record.Publication, record.Covered, size(record.Covered, server.Flushed), record.last(server))
 		}
 		accepted = append(accepted, "accept-publication="+server.Rows)
 		if edge.Ordinal > 0 { // its rows can no longer be counted: rather some twice than some not at all
 			edge = Edge{Covered: edge.Covered}
 		}
+	}
+	if record.Snapshot != nil { // what the stream will not carry from there on is still to be published
+		page := *record.Snapshot
+		page.From = edge.Covered
+		edge = Edge{Covered: edge.Covered, Page: &page}
 	}
 	return Decision{Verdict: Continue, Start: edge, Accepted: strings.Join(accepted, ", ")}, nil
 }
@@ -163,29 +174,30 @@ func CompareIdentity(record *Record, server Server, slotName string, accept Acce
 			"give this pipeline another name with --pipeline",
 			record.Pipeline, record.Slot, record.Database, slotName, server.Database)
 	case record.SystemID != server.SystemID && accept.Server != server.SystemID:
-		_, err = refuse(RefuseOtherServer, "the checkpoint was written for server %s, this is server %s",
+		_, err = refuse(RefuseOtherServer, "the checkpoint was written for server %s, at %s; this is server %s, whose WAL ends at %s: LSNs of the two cannot be compared; %s",
 			"connect to the server of the checkpoint; if this is the same data after pg_upgrade, start once with --accept-server="+server.SystemID,
-			record.SystemID, server.SystemID)
+			record.SystemID, record.Covered, server.SystemID, server.Flushed, record.last(server))
 	}
 	return err
 }
 
-func compareWithoutRecord(slot Slot, slotName string, accept Accept) (Decision, error) {
+func compareWithoutRecord(slot Slot, server Server, slotName string, accept Accept) (Decision, error) {
 	switch {
 	case !slot.Exists:
 		return Decision{Verdict: Fresh}, nil
 	case slot.Invalidated != "":
-		return refuse(RefuseSlotLost, "slot %q is invalidated (%s) and has no checkpoint",
-			"drop the slot (SELECT pg_drop_replication_slot('"+slotName+"')) and start anew", slotName, slot.Invalidated)
+		return refuse(RefuseSlotLost, "slot %q is invalidated (%s) and has no checkpoint; it had confirmed %s, %s before the end of the WAL",
+			"drop the slot: "+dropSlot(slotName)+" and start anew, with the rows committed from then on",
+			slotName, slot.Invalidated, slot.Confirmed, size(slot.Confirmed, server.Flushed))
 	case accept.AdoptSlot != 0 && accept.AdoptSlot == slot.Confirmed:
 		return Decision{
 			Verdict: Continue, Start: Edge{Covered: slot.Confirmed},
 			Accepted: fmt.Sprintf("adopt-slot=%s", slot.Confirmed),
 		}, nil
 	}
-	return refuse(RefuseNoCheckpoint, "slot %q exists at %s, but Kafka holds no checkpoint of this pipeline: either the slot is not walstream's, or Kafka was wiped",
-		fmt.Sprintf("to publish everything from the slot's position on, start once with --adopt-slot=%s; to begin anew, drop the slot", slot.Confirmed),
-		slotName, slot.Confirmed)
+	return refuse(RefuseNoCheckpoint, "slot %q exists at %s, but Kafka holds no checkpoint of this pipeline: either the slot is not walstream's, or Kafka was wiped; behind its position lie %s of WAL%s",
+		fmt.Sprintf("to publish everything from the slot's position on, start once with --adopt-slot=%s; to begin anew, drop the slot: %s", slot.Confirmed, dropSlot(slotName)),
+		slotName, slot.Confirmed, size(slot.Confirmed, server.Flushed), slot.unread(server))
 }
 
 // compareSetup: the set-up was cut short. Nothing is covered yet, so a missing
@@ -196,23 +208,103 @@ func compareSetup(slot Slot, slotName string, accepted []string) (Decision, erro
 	}
 	if slot.Invalidated != "" {
 		return refuse(RefuseSlotLost, "slot %q was invalidated (%s) before anything was published",
-			"drop the slot (SELECT pg_drop_replication_slot('"+slotName+"')) and start anew", slotName, slot.Invalidated)
+			"drop the slot: "+dropSlot(slotName)+" and start anew", slotName, slot.Invalidated)
 	}
 	return Decision{Verdict: Continue, Start: Edge{Covered: slot.Confirmed}, Accepted: strings.Join(accepted, ", ")}, nil
 }
 
-func compareSlotHealth(record *Record, slot Slot) (Decision, error) {
-	const remedy = "the rows after the checkpoint are no longer in the WAL for this slot: publish them from the outbox table, " +
-		"delete the checkpoint by naming another --pipeline, and start with a new slot"
+func compareSlotHealth(record *Record, slot Slot, server Server) (Decision, error) {
+	gap := func() string {
+		return fmt.Sprintf("the rows in the %s of WAL since the checkpoint can no longer be had from it; %s", size(record.Covered, server.Flushed), record.last(server))
+	}
 	switch {
 	case !slot.Exists:
-		return refuse(RefuseNoSlot, "the checkpoint stands at %s (last commit %s), but slot %q does not exist on this server",
-			remedy, record.Covered, record.CommitLSN, record.Slot)
+		return refuse(RefuseNoSlot, "the checkpoint stands at %s (last commit %s), but slot %q does not exist on this server, whose WAL ends at %s: %s",
+			record.Anew(false), record.Covered, record.CommitLSN, record.Slot, server.Flushed, gap())
 	case slot.Invalidated != "":
-		return refuse(RefuseSlotLost, "slot %q is invalidated (%s) with the checkpoint at %s and the slot last confirmed at %s",
-			remedy, record.Slot, slot.Invalidated, record.Covered, slot.Confirmed)
+		return refuse(RefuseSlotLost, "slot %q is invalidated (%s) with the checkpoint at %s and the slot last confirmed at %s, and the WAL ends at %s: %s",
+			record.Anew(true), record.Slot, slot.Invalidated, record.Covered, slot.Confirmed, server.Flushed, gap())
 	}
 	return Decision{}, nil
+}
+
+// Anew is the way out where this pipeline cannot go on: a new one, with a slot of
+// its own, and what lies before that from the table.
+func (r *Record) Anew(slotExists bool) string {
+	drop := ""
+	if slotExists {
+		drop = "run " + dropSlot(r.Slot) + " then "
+	}
+	return fmt.Sprintf("%sstart with --pipeline=%s, now and from now on, which makes a new slot; publish the rows before that slot from the outbox table: %s",
+		drop, successor(r.Pipeline), r.missing(true))
+}
+
+// missing is how the rows of a gap are found and published. A row is older than
+// its commit, by as long as its transaction was open.
+func (r *Record) missing(anew bool) string {
+	audit := "walstream audit --missing-to=missing.txt"
+	if !r.CommitTime.IsZero() {
+		audit += " --from-time=" + r.CommitTime.Add(-time.Hour).UTC().Format(time.RFC3339)
+	}
+	if anew {
+		audit += " --earlier-pipelines=" + strings.Join(lineage(r.Pipeline), ",")
+	}
+	return audit + " lists what is in no topic, and docs/refusals.md has the statement that sends it again"
+}
+
+// Stands says how far the checkpoint and the server have come.
+func (r *Record) Stands(server Server) string {
+	return fmt.Sprintf("the checkpoint stands at %s, and the WAL ends at %s, %s further; %s",
+		r.Covered, server.Flushed, size(r.Covered, server.Flushed), r.last(server))
+}
+
+// last says when this pipeline published last: the gap in time.
+func (r *Record) last(server Server) string {
+	if r.CommitTime.IsZero() {
+		return "nothing has been published yet"
+	}
+	text := "the last commit published is of " + r.CommitTime.UTC().Format(time.RFC3339)
+	if age := server.Now.Sub(r.CommitTime); !server.Now.IsZero() && age >= 0 {
+		text += fmt.Sprintf(", %s ago", age.Round(time.Second))
+	}
+	return text
+}
+
+func (s Slot) unread(server Server) string {
+	if s.Inactive.IsZero() || server.Now.Before(s.Inactive) {
+		return ""
+	}
+	return fmt.Sprintf(", and nobody has read it for %s", server.Now.Sub(s.Inactive).Round(time.Second))
+}
+
+func dropSlot(name string) string { return "SELECT pg_drop_replication_slot('" + name + "');" }
+
+var numbered = regexp.MustCompile(`^(.*)-(\d{1,6})$`)
+
+// successor is the name of the pipeline after this one.
+func successor(pipeline string) string {
+	if m := numbered.FindStringSubmatch(pipeline); m != nil {
+		if n, err := strconv.Atoi(m[2]); err == nil {
+			return m[1] + "-" + strconv.Itoa(n+1)
+		}
+	}
+	return pipeline + "-2"
+}
+
+// lineage is this pipeline's name behind those it had before, where each followed
+// from the one before by successor: rows that they published are not missing. A
+// number that is too large for that is a part of the name.
+func lineage(pipeline string) []string {
+	const most = 20
+	if m := numbered.FindStringSubmatch(pipeline); m != nil {
+		if n, err := strconv.Atoi(m[2]); err == nil && n >= 2 && n <= most && successor(m[1]+"-"+strconv.Itoa(n-1)) == pipeline {
+			if n == 2 {
+				return []string{m[1], pipeline}
+			}
+			return append(lineage(m[1]+"-"+strconv.Itoa(n-1)), pipeline)
+		}
+	}
+	return []string{pipeline}
 }
 
 // reach is the least LSN that a WAL with all that was published ends beyond: a
@@ -233,19 +325,19 @@ func compareHistory(record *Record, server Server, accept Accept) (accepted stri
 			return fmt.Sprintf("accept-lost-tail=%s", server.SwitchPoint), nil
 		}
 		if server.SwitchUnknown {
-			_, err = refuse(RefuseTimeline, "the checkpoint was written on timeline %d, which the history of this server (timeline %d) does not contain",
-				"connect to the server of the checkpoint", record.Timeline, server.Timeline)
+			_, err = refuse(RefuseTimeline, "the checkpoint was written on timeline %d, which the history of this server (timeline %d) does not contain: LSNs of the two cannot be compared; %s",
+				"connect to the server of the checkpoint; if this one stays, "+record.Anew(true), record.Timeline, server.Timeline, record.last(server))
 			return "", err
 		}
-		_, err = refuse(RefuseTimeline, "the server left timeline %d at %s, before the checkpoint at %s: Kafka holds events of these %s that PostgreSQL has lost, and their LSNs and ids are in use again",
+		_, err = refuse(RefuseTimeline, "the server left timeline %d at %s, before the checkpoint at %s: Kafka holds events of these %s that PostgreSQL has lost, and their LSNs and ids are in use again; %s",
 			fmt.Sprintf("tell the consumers, then start once with --accept-lost-tail=%s", server.SwitchPoint),
-			record.Timeline, server.SwitchPoint, reach, size(server.SwitchPoint, reach))
+			record.Timeline, server.SwitchPoint, reach, size(server.SwitchPoint, reach), record.last(server))
 		return "", err
 	}
 	if reach > server.Flushed {
-		_, err = refuse(RefuseRestored, "the checkpoint stands at %s, but the server's WAL ends at %s: the server was restored from an older state, and %s of published history are gone from it",
-			"connect to the server of the checkpoint; if the older state stays, name another --pipeline and slot for it",
-			reach, server.Flushed, size(server.Flushed, reach))
+		_, err = refuse(RefuseRestored, "the checkpoint stands at %s, but the server's WAL ends at %s: the server was restored from an older state, and %s of published history are gone from it; %s",
+			"connect to the server of the checkpoint; if the older state stays, "+record.Anew(true),
+			reach, server.Flushed, size(server.Flushed, reach), record.last(server))
 	}
 	return "", err
 }
@@ -254,4 +346,5 @@ func refuse(kind RefusalKind, found, remedy string, args ...any) (Decision, erro
 	return Decision{}, &Refusal{Kind: kind, Found: fmt.Sprintf(found, args...), Remedy: remedy}
 }
 
-func size(from, to pglogrepl.LSN) string { return humanize.IBytes(uint64(to - from)) }
+// size of the WAL between two LSNs; the end of the WAL may have been read first.
+func size(from, to pglogrepl.LSN) string { return humanize.IBytes(uint64(max(to, from) - from)) }

@@ -48,12 +48,13 @@ type Assembler struct {
 	open      bool
 	lastLSN   pglogrepl.LSN // commit LSN of the newest transaction begun
 	relations map[uint32]*Relation
+	types     map[uint32]typeName // sent before the relations that have columns of them
 }
 
 // NewAssembler returns an Assembler for one replication session: layouts and
 // order begin anew with each.
 func NewAssembler() *Assembler {
-	a := &Assembler{relations: make(map[uint32]*Relation)}
+	a := &Assembler{relations: make(map[uint32]*Relation), types: make(map[uint32]typeName)}
 	a.Row.Begin = &a.Begin
 	return a
 }
@@ -89,7 +90,12 @@ func (a *Assembler) next(kind byte, c *cursor) (step Step, reason string) {
 		return a.commit(c)
 	case KindRelation:
 		if r := parseRelation(c); !c.bad {
+			a.nameTypes(r)
 			a.relations[r.ID] = r
+		}
+	case KindType:
+		if oid, name := parseType(c); !c.bad {
+			a.types[oid] = name
 		}
 	case KindUpdate:
 		a.Skipped.Updates++
@@ -103,12 +109,21 @@ func (a *Assembler) next(kind byte, c *cursor) (step Step, reason string) {
 	case KindMessage:
 		a.Skipped.Messages++
 		c.take(c.rest())
-	case KindOrigin, KindType:
+	case KindOrigin:
 		c.take(c.rest())
 	default:
 		return StepNone, "unknown kind of message: the server speaks a protocol this version does not know"
 	}
 	return StepNone, ""
+}
+
+// nameTypes of a layout that was just read.
+func (a *Assembler) nameTypes(r *Relation) {
+	for i := range r.Columns {
+		column := &r.Columns[i]
+		name := a.types[column.TypeOID]
+		column.TypeSchema, column.TypeName = name.schema, name.name
+	}
 }
 
 func (a *Assembler) begin(c *cursor) (Step, string) {

@@ -136,7 +136,7 @@ func TestAssemblerSkips(t *testing.T) {
 	a := decode.NewAssembler()
 	steps, err := feed(a,
 		[]byte("M outside a transaction"), begin(1),
-		[]byte("U..."), []byte("U"), []byte("U"), []byte("D.."), []byte("D"), []byte("T..."), []byte("M"), []byte("O"), []byte("Y"),
+		[]byte("U..."), []byte("U"), []byte("U"), []byte("D.."), []byte("D"), []byte("T..."), []byte("M"), []byte("O"), []byte("Y\x00\x00\x40\x01\x00int4\x00"),
 		commit(1, 2))
 	if err != nil {
 		t.Fatal(err)
@@ -290,4 +290,39 @@ func ExampleAssembler() {
 	// begin 733
 	// row 0/16B3748#1 of public.outbox: hello
 	// commit, safe to confirm once acknowledged: 0/16B3778
+}
+
+// TestAssemblerNamesTypes: what the stream says of a type holds for the layouts
+// that follow, until it says otherwise.
+func TestAssemblerNamesTypes(t *testing.T) {
+	a := decode.NewAssembler()
+	relation := outboxTable
+	relation.Columns = []decode.Column{{Name: "id", TypeOID: 20, TypeMod: -1}, {Name: "payload", TypeOID: 0x4001, TypeMod: -1}}
+	insert := row(decodetest.Null(), decodetest.Null())
+	for _, c := range []struct{ message, schema, name string }{
+		{"Y\x00\x00\x40\x01\x00bytea\x00", "", "bytea"},
+		{"Y\x00\x00\x40\x02public\x00other\x00", "", "bytea"},
+		{"Y\x00\x00\x40\x01public\x00hstore\x00", "public", "hstore"},
+	} {
+		if _, err := feed(a, []byte(c.message), decodetest.Relation(relation)); err != nil {
+			t.Fatal(err)
+		}
+		if !a.Open() {
+			if _, err := feed(a, begin(5)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := feed(a, insert); err != nil {
+			t.Fatal(err)
+		}
+		id, payload := a.Row.Relation.Columns[0], a.Row.Relation.Columns[1]
+		if id.TypeName != "" || payload.TypeSchema != c.schema || payload.TypeName != c.name {
+			t.Errorf("after %q: %+v, %+v", c.message, id, payload)
+		}
+	}
+	for _, bad := range []string{"Y", "Y\x00\x00\x40\x01", "Y\x00\x00\x40\x01\x00bytea", "Y\x00\x00\x40\x01\x00bytea\x00more"} {
+		if _, err := feed(a, []byte(bad)); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
 }

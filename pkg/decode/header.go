@@ -3,6 +3,7 @@ package decode
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 )
@@ -20,4 +21,24 @@ func ParseHeader(text []byte) (timeline uint32, p Position, err error) {
 		}
 	}
 	return uint32(numbers[0]), Position{CommitLSN: pglogrepl.LSN(numbers[1]), Ordinal: uint32(numbers[2])}, nil
+}
+
+// ParsePosition reads what String or Header renders.
+func ParsePosition(text string) (p Position, err error) {
+	lsn, ordinal, found := strings.Cut(text, "#")
+	if !found {
+		if _, p, err = ParseHeader([]byte(text)); err != nil {
+			return Position{}, fmt.Errorf("%q is no position: it is written as in a message, such as 0/15D3F20#3, or as in the header walstream-position", text)
+		}
+		return p, nil
+	}
+	n, err := strconv.ParseUint(ordinal, 10, 32)
+	if err == nil {
+		p.Ordinal = uint32(n)
+		p.CommitLSN, err = pglogrepl.ParseLSN(lsn)
+	}
+	if err != nil || p.Ordinal == 0 {
+		return Position{}, fmt.Errorf("%q is no position: it is written as in a message, such as 0/15D3F20#3", text)
+	}
+	return p, nil
 }

@@ -44,6 +44,14 @@ type Column struct {
 	TypeOID uint32
 	TypeMod int32
 	Key     bool // part of the replica identity
+
+	// Base is the type beneath its domains: known of layouts from the catalogue
+	// only.
+	Base uint32
+	// TypeName is the name of the type beneath its domains. The stream tells it of
+	// types that were made in the database, with TypeSchema, which is empty for
+	// pg_catalog.
+	TypeSchema, TypeName string
 }
 
 // Relation is the layout of the rows that follow it, valid until the next one
@@ -107,6 +115,16 @@ func parseRelation(c *cursor) *Relation {
 		r.Columns[i] = Column{Key: flags&1 != 0, Name: c.string(), TypeOID: c.uint32(), TypeMod: int32(c.uint32())}
 	}
 	return r
+}
+
+// typeName is what the stream calls a type: a domain by the name of the type
+// beneath it.
+// https://github.com/postgres/postgres/blob/master/src/backend/replication/logical/proto.c (logicalrep_write_typ)
+type typeName struct{ schema, name string }
+
+func parseType(c *cursor) (oid uint32, name typeName) {
+	oid = c.uint32()
+	return oid, typeName{c.string(), c.string()}
 }
 
 // parseTuple appends the columns of one inserted tuple to values. A ValueUnchanged

@@ -7,23 +7,34 @@
 //
 // Every part of an Event comes from a column, a constant or a default:
 //
-//	topic      column, else pattern "outbox.event.{aggregate_type}", or one for all
-//	key        column, else (our own table) aggregate_id; NULL: no key
-//	value      column, its bytes untouched; NULL: a tombstone
-//	headers    walstream-position, walstream-event-id, walstream-pipeline, then
-//	           single columns, then the members of a JSON object, then traceparent
+//	topic      column, else one of: a pattern "outbox.event.{aggregate_type}", a
+//	           route (a column through a regular expression), one for all
+//	key        column, else (our own table) aggregate_id, else one for all; NULL: no key
+//	value      column, its bytes untouched; NULL: a tombstone, unless a setting says
+//	           otherwise; or an envelope, {"payload": ..., "field": ...}
+//	headers    walstream-position, walstream-event-id, walstream-pipeline, then the
+//	           id's, single columns, constants, idempotency key, then what one column
+//	           holds (a JSON object, hstore, or text[] of pairs), then the trace context
 //	partition  column, or the partitioner's choice
 //	timestamp  column, or the commit time
 //
-// Bytes. A bytea is its raw bytes. Everything else is col::text: what PostgreSQL
-// prints with the settings walstream gives its session (so a bool is "true", and
-// a char(n) keeps its padding). JSON is never parsed and printed again.
+// and a Transform, where people embed the package, has the last word.
+//
+// Bytes. A bytea is its raw bytes. Everything else is col::text with the settings
+// walstream gives its session, which for some types is not what the type's own
+// output prints, and so not what the stream carries: a bool is "true", a char(n)
+// has no padding, a single inet address has its /32. A domain is what its base
+// type is. JSON is never parsed and printed again. Two differences are left: xml
+// comes without the declaration that xml::text keeps, and what depends on a
+// setting that is not ours (money on lc_monetary, regclass on search_path) is as
+// walstream's role has it.
 //
 // Members of a headers object: a string is its text; a number, a bool, an array
 // or an object is its JSON text; null is a header without a value; of a name that
-// a json column repeats every member is a header. Names that begin with
-// "walstream-" are the record's own: such members are dropped and counted. A
-// headers value that is not an object makes a bad row.
+// a json column repeats every member is a header. Of hstore and pairs NULL is a
+// header without a value. Names that begin with "walstream-" are the record's
+// own: such members are dropped and counted. A headers value of another shape
+// makes a bad row, and a column whose type cannot hold headers stops the start.
 //
 // Invariants: an Event's bytes alias the row or the Mapping's buffers and live
 // until the next Map; an empty value is never nil, a NULL one always is; no error
@@ -31,6 +42,8 @@
 //
 // What surprised us: pgoutput names a domain column's type by the domain's OID
 // but sends the base type's binary format, which nothing in the stream gives
-// away, so a domain asks for the text format. PostgreSQL lets nobody drop or
-// retype a column that a publication lists, but it lets everybody rename it.
+// away, so a domain asks for the text format; and in the text format a domain of
+// bytea looks like any text, so Resolve takes what is beneath domains from the
+// catalogue. PostgreSQL lets nobody drop or retype a column that a publication
+// lists, but it lets everybody rename it.
 package outbox

@@ -35,8 +35,8 @@ type RowError struct {
 	Table       string // schema.name
 	RowID       string // text of the id column, may be empty
 	Position    decode.Position
-	Column      string
-	ValueLength int // bytes as PostgreSQL sent them
+	Column      string // empty: no one column's fault
+	ValueLength int    // bytes as PostgreSQL sent them
 	Reason      string
 }
 
@@ -44,6 +44,9 @@ func (e *RowError) Error() string {
 	row := "row"
 	if e.RowID != "" {
 		row = "row " + e.RowID
+	}
+	if e.Column == "" {
+		return fmt.Sprintf("outbox %s, %s at %s: %s", e.Table, row, e.Position, e.Reason)
 	}
 	return fmt.Sprintf("outbox %s, %s at %s, column %q (%d bytes): %s",
 		e.Table, row, e.Position, e.Column, e.ValueLength, e.Reason)

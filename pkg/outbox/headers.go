@@ -41,21 +41,15 @@ func (m *Mapping) spread(object []byte, e *Event) (traced bool, err error) {
 		if name, err = m.unquote(name); err != nil {
 			return traced, err
 		}
-		header := Header{Key: m.names.of(name)}
-		if strings.HasPrefix(header.Key, reservedPrefix) {
-			m.ReservedHeaders++
-			continue
-		}
 		switch {
 		case value[0] == '"':
-			if header.Value, err = m.unquote(value[1 : len(value)-1]); err != nil {
+			if value, err = m.unquote(value[1 : len(value)-1]); err != nil {
 				return traced, err
 			}
-		case string(value) != "null":
-			header.Value = value
+		case string(value) == "null":
+			value = nil
 		}
-		traced = traced || header.Key == HeaderTrace
-		e.Headers = append(e.Headers, header)
+		traced = m.appendHeader(name, value, e) || traced
 	}
 }
 

@@ -24,8 +24,9 @@ type rowMapper struct {
 }
 
 // Map fills e from row. ok is false when the row's table is not one of the
-// mapping's. An error is a *ColumnError or a *RowError. The event's bytes alias
-// the row's or the Mapping's buffers, until the next Map; its strings stay.
+// mapping's. An error is a *ColumnError or a *RowError; with the latter e holds
+// what can be had of the row. The event's bytes alias the row's or the Mapping's
+// buffers, until the next Map; its strings stay.
 func (m *Mapping) Map(row *decode.Row, e *Event) (ok bool, err error) {
 	p, err := m.planFor(row.Relation)
 	if err != nil || p.table == nil {
@@ -37,8 +38,11 @@ func (m *Mapping) Map(row *decode.Row, e *Event) (ok bool, err error) {
 	m.scratch = m.scratch[:0]
 	r := rowMapper{m, row, p, ""}
 	e.Position, e.Partition, e.Timestamp = row.Position, -1, row.Begin.CommitTime
-	e.RowID, e.Topic, e.Headers = "", "", e.Headers[:0]
+	e.RowID, e.Topic, e.Table, e.Headers, e.Schema = "", "", p.table.full, e.Headers[:0], nil
 	if err := r.fill(e); err != nil {
+		if _, bad := errors.AsType[*RowError](err); bad {
+			r.salvage(e)
+		}
 		return false, err
 	}
 	return true, nil
@@ -56,13 +60,10 @@ func (r *rowMapper) fill(e *Event) (err error) {
 	if err = r.fillTopic(e); err != nil {
 		return err
 	}
-	if e.Key, err = r.part(partKey); err == nil && e.Key == nil {
-		e.Key, err = r.part(partKeyFallback)
-	}
-	if err != nil {
+	if err = r.fillKey(e); err != nil {
 		return err
 	}
-	if e.Value, err = r.part(partValue); err != nil {
+	if err = r.fillValue(e); err != nil {
 		return err
 	}
 	if c := r.plan.column(t.single[partPartition]); c >= 0 && !r.row.Values[c].Null() {
@@ -75,10 +76,85 @@ func (r *rowMapper) fill(e *Event) (err error) {
 			return r.bad(c, err)
 		}
 	}
-	return r.fillHeaders(e)
+	if err = r.fillHeaders(e); err == nil && t.cloud != nil {
+		err = r.fillCloudEvent(e)
+	}
+	if err == nil && t.transform != nil {
+		err = r.transform(e)
+	}
+	if err == nil && t.framing != nil && e.Value != nil {
+		err = r.fillSchema(e)
+	}
+	return err
 }
 
-// fillTopic: the column, else the pattern, else the one topic for all.
+// fillKey: the first column that is not NULL, else the one key for all.
+func (r *rowMapper) fillKey(e *Event) (err error) {
+	t := r.plan.table
+	e.Key = nil
+	for _, p := range [...]part{partKey, partKeyFallback} {
+		at := r.plan.column(t.single[p])
+		key, err := r.value(at)
+		if err != nil {
+			return err
+		}
+		if key != nil {
+			e.Key, err = r.formatted(key, at, t.keyFormat)
+			return err
+		}
+	}
+	if e.Key = t.key; e.Key == nil && t.keyFormat == FormatJSON {
+		e.Key = textNull
+	}
+	return nil
+}
+
+// fillValue: the column's, a tombstone, or an envelope.
+func (r *rowMapper) fillValue(e *Event) (err error) {
+	t := r.plan.table
+	at := r.plan.column(t.single[partValue])
+	if e.Value, err = r.value(at); err != nil {
+		return err
+	}
+	if t.isBlank(e.Value, r.plan.types[at]) {
+		e.Value = nil
+	}
+	if e.Value == nil && t.tombstone != Never {
+		return nil
+	}
+	if t.envelope != nil {
+		return r.fillEnvelope(e)
+	}
+	if e.Value == nil && t.cloud != nil && t.cloud.structured {
+		return nil // an event without data
+	}
+	if e.Value == nil && t.valueFormat != FormatJSON {
+		return r.bad(at, errNullValue)
+	}
+	e.Value, err = r.formatted(e.Value, at, t.valueFormat)
+	return err
+}
+
+// isBlank: a text of nothing but blanks, or an empty bytea, when the setting has
+// them for tombstones. Debezium's router looks at the words a ByteBuffer has for
+// itself, which are never blank: on-blank is for whoever wants the same.
+func (t *table) isBlank(value []byte, oid uint32) bool {
+	switch {
+	case t.tombstone != OnEmpty && t.tombstone != OnBlank:
+		return false
+	case oid == oidBytea:
+		return t.tombstone == OnEmpty && len(value) == 0
+	}
+	for _, c := range value {
+		if c > ' ' {
+			return false
+		}
+	}
+	return true
+}
+
+// fillTopic: the column, else the route, else the pattern, else the one topic
+// for all.
 func (r *rowMapper) fillTopic(e *Event) error {
 	t := r.plan.table
 	topic, err := r.part(partTopic)
@@ -88,6 +164,9 @@ func (r *rowMapper) fillTopic(e *Event) error {
 	if topic != nil {
 		e.Topic = r.topics.of(topic)
 		return nil
+	}
+	if t.route != nil {
+		return r.fillRoute(e)
 	}
 	if len(t.pattern) == 0 {
 		if e.Topic = t.topic; e.Topic == "" {
@@ -118,6 +197,19 @@ func (r *rowMapper) fillTopic(e *Event) error {
 	return nil
 }
 
+func (r *rowMapper) fillRoute(e *Event) error {
+	value, err := r.part(partRoute)
+	if err == nil && value == nil {
+		err = r.bad(r.plan.column(r.plan.table.single[partRoute]), errNoTopic)
+	}
+	if err == nil {
+		e.Topic = r.plan.table.route.topic(value)
+	}
+	return err
+}
+
+var errNullValue = errors.New("is NULL, which would be a tombstone, and tombstone is never")
+
 var errNoTopic = errors.New("is NULL, so nothing says which topic the row goes to")
 
 // fillHeaders keeps one order for all rows of a table.
@@ -135,23 +227,37 @@ func (r *rowMapper) fillHeaders(e *Event) error {
 	}
 	e.Headers = append(e.Headers,
 		Header{HeaderPosition, position}, Header{HeaderEventID, eventID}, Header{HeaderPipeline, t.pipeline})
-	for i, name := range t.headerNames {
-		at := r.plan.column(t.headerAt[i])
+	for i := range t.headers {
+		at := r.plan.column(t.headers[i].at)
 		if at < 0 {
 			continue
 		}
 		value, err := r.value(at)
+		if err == nil {
+			value, err = r.formatted(value, at, t.headerFormat)
+		}
 		if err != nil {
 			return err
 		}
-		e.Headers = append(e.Headers, Header{name, value})
+		e.Headers = append(e.Headers, Header{t.headers[i].name, value})
+	}
+	e.Headers = append(e.Headers, t.constants...)
+	if t.idempotency != "" {
+		if err := r.fillIdempotency(e, eventID); err != nil {
+			return err
+		}
 	}
 	traced := false
-	if object, err := r.part(partHeaders); err != nil {
+	if text, err := r.part(partHeaders); err != nil {
 		return err
-	} else if object != nil {
-		if traced, err = r.spread(object, e); err != nil {
+	} else if text != nil {
+		if traced, err = r.spreadColumn(text, r.plan.spread, e); err != nil {
 			return r.bad(r.plan.column(t.single[partHeaders]), err)
+		}
+	}
+	if t.single[partTraceContext] >= 0 {
+		if traced, err = r.fillTrace(e, traced); err != nil {
+			return err
 		}
 	}
 	trace, err := r.part(partTrace)
@@ -159,6 +265,24 @@ func (r *rowMapper) fillHeaders(e *Event) error {
 		e.Headers = append(e.Headers, Header{HeaderTrace, trace})
 	}
 	return err
+}
+
+// fillIdempotency: the column's key, else the derived one, else no header.
+func (r *rowMapper) fillIdempotency(e *Event, eventID []byte) error {
+	t := r.plan.table
+	key, err := r.part(partIdempotency)
+	if err != nil {
+		return err
+	}
+	if key == nil && t.derive {
+		start := len(r.scratch)
+		r.scratch = appendIdempotencyKey(r.scratch, eventID, e.Topic, e.Key)
+		key = since(r.scratch, start)
+	}
+	if key != nil {
+		e.Headers = append(e.Headers, Header{t.idempotency, key})
+	}
+	return nil
 }
 
 // column is the place in the row of a column of the table's list, -1 for none.
@@ -178,7 +302,11 @@ func (r *rowMapper) value(at int) (text []byte, err error) {
 	if at < 0 {
 		return nil, nil
 	}
-	text, r.scratch, err = render(r.row.Values[at], r.row.Relation.Columns[at].TypeOID, r.scratch)
+	v, oid := &r.row.Values[at], r.plan.types[at]
+	if v.Format == decode.ValueBinary { // BinaryOK has not counted on what is beneath a domain
+		oid = r.row.Relation.Columns[at].TypeOID
+	}
+	text, r.scratch, err = render(*v, oid, r.scratch)
 	if err != nil {
 		return nil, r.bad(at, err)
 	}

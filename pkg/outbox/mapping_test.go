@@ -335,7 +335,9 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fmt.Sprint(m.Tables())
-	if want := "[{public outbox [traceparent event_id aggregate_type aggregate_id event_type topic key payload headers] [id]}]"; got != want {
+	if want := "[{public outbox [traceparent event_id aggregate_type aggregate_id event_type topic key payload headers] [id] " +
+		"map[aggregate_id:key-column aggregate_type:topic-pattern event_id:id-column event_type:header-columns headers:headers-column " +
+		"key:key-column payload:value-column topic:topic-column traceparent:header-columns]}]"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if err := m.Resolve(); err == nil {
@@ -343,9 +345,19 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// Each column has all the settings that a person would have to mend.
+func TestTablesNameTheSettings(t *testing.T) {
+	c := own()
+	c.Topic, c.KeyColumn, c.IDColumn, c.ValueColumn, c.HeaderColumns = "t", "both", "both", "body", []string{"h=both", "g=both"}
+	settings := mustMapping(t, c).Tables()[0].Settings
+	if settings["both"] != "key-column, id-column, header-columns" && settings["both"] != "id-column, key-column, header-columns" || settings["body"] != "value-column" {
+		t.Errorf("settings %v", settings)
+	}
+}
+
 func TestNewMappingReportsEveryFault(t *testing.T) {
 	_, err := NewMapping([]MappingConfig{
-		{Schema: "public", Table: "a", Preset: "relay"},
+		{Schema: "public", Table: "a", Preset: "relays"},
 		{Schema: "public", Table: "b", Preset: "bnak"},
 		{Schema: "public", Table: "c", Topic: "t", TopicPattern: "x"},
 		{Schema: "public", Table: "d", TopicPattern: "x{", HeaderColumns: []string{"=", "walstream-x=y", "h=a", "h=b"}},
@@ -356,7 +368,7 @@ func TestNewMappingReportsEveryFault(t *testing.T) {
 		t.Fatal("no fault found")
 	}
 	for _, want := range []string{
-		`public.a: preset "relay" comes with a later version`, `public.b: preset "bnak" is unknown`,
+		`public.a: preset "relays" is unknown: it can be empty or bank, debezium, events, relay`, `public.b: preset "bnak" is unknown`,
 		"public.c: topic and topic-pattern exclude", `public.c: topic-pattern "x" has no {column}`,
 		"public.d: topic-pattern \"x{\": a placeholder is {column}", `"=" is not COLUMN`, "walstream's own", `header "h" is named twice`,
 		"public.d is named twice", ".e: a table is named by schema and name",

@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -15,11 +17,12 @@ var ownTable = shape{
 	headers:       "headers",
 	headerColumns: []string{"event_type"},
 	rowID:         "id", eventID: "event_id",
-	lenient: true,
+	eventType: "{event_type}",
+	lenient:   true,
 }
 
 // presets are the known shapes of other people's tables. Their columns must be
-// there.
+// there, but for that of the trace. Tables and records: docs/bring-your-outbox.md.
 var presets = map[string]shape{
 	// bank has no event id: walstream-event-id is the position, which unlike its
 	// bigserial is not given out again after a failover that lost rows.
@@ -27,20 +30,41 @@ var presets = map[string]shape{
 		topicColumn: "topic", keys: []string{"key"}, value: "payload",
 		headerColumns: []string{"aggregate_id"}, rowID: "id",
 	},
+	// relay: as with bank, the bigserial is no event id of ours; consumers of such
+	// tables look for it under x-event-id.
+	"relay": {
+		topicPattern: "outbox.event.{aggregate_type}", keys: []string{"aggregate_id"}, value: "payload",
+		headers: "headers", headerColumns: []string{"tenant_id", "event_type"},
+		rowID: "id", idHeader: "x-event-id", idempotencyColumn: "idempotency_key", eventType: "{event_type}",
+	},
+	"events": {
+		topicColumn: "topic", keys: []string{"key"}, value: "payload",
+		rowID: "outbox_id", eventID: "event_id", idempotencyColumn: "idempotency_key", idempotency: Derived,
+	},
+	// debezium is what the event router does without a setting.
+	"debezium": {
+		route: routeSettings{column: "aggregatetype"}, keys: []string{"aggregateid"}, value: "payload",
+		rowID: "id", eventID: "id", idHeader: "id", trace: "tracingspancontext", eventType: "{type}",
+	},
 }
-
-// laterPresets are decided but not built.
-var laterPresets = map[string]bool{"relay": true, "events": true, "debezium": true}
 
 // shape says which column each part of the record comes from.
 type shape struct {
 	topic, topicColumn, topicPattern     string
+	route                                routeSettings
 	keys                                 []string // the first that is not NULL
+	key                                  string
 	value, headers, partition, timestamp string
 	headerColumns                        []string // [header=]column
-	rowID, eventID                       string
-	lenient                              bool // columns not named by a setting may be missing
+	rowID, eventID, idHeader             string
+	idempotencyColumn, idempotency       string
+	trace                                string
+	eventType                            string // a CloudEvent's type, as ce-type has it
+	lenient                              bool   // columns not named by a setting may be missing
 }
+
+// Presets are the names that MappingConfig.Preset can have, beside none.
+func Presets() []string { return slices.Sorted(maps.Keys(presets)) }
 
 func shapeOf(preset string) (shape, error) {
 	if preset == "" {
@@ -49,23 +73,65 @@ func shapeOf(preset string) (shape, error) {
 	if s, ok := presets[preset]; ok {
 		return s, nil
 	}
-	if laterPresets[preset] {
-		return shape{}, fmt.Errorf("preset %q comes with a later version: name the columns by the single settings", preset)
-	}
-	return shape{}, fmt.Errorf("preset %q is unknown: it can be empty or bank", preset)
+	return shape{}, fmt.Errorf("preset %q is unknown: it can be empty or %s", preset, strings.Join(Presets(), ", "))
 }
 
-// splitHeaderColumn reads [header=]column.
-func splitHeaderColumn(text string) (header, column string, err error) {
-	header, column, found := strings.Cut(text, "=")
+// overrideBy puts the settings over the shape. A setting of a part replaces all
+// that the shape says about it.
+func (s *shape) overrideBy(c *MappingConfig) {
+	route := routeSettings{c.RouteColumn, c.RouteRegex, c.RouteReplacement}
+	if c.Topic != "" || c.TopicColumn != "" || c.TopicPattern != "" || route != (routeSettings{}) {
+		s.topic, s.topicColumn, s.topicPattern = c.Topic, c.TopicColumn, c.TopicPattern
+		s.route.overrideBy(route)
+	}
+	if c.KeyColumn != "" || c.Key != "" {
+		s.keys, s.key = []string{c.KeyColumn}, c.Key
+	}
+	if c.HeaderColumns != nil {
+		s.headerColumns = c.HeaderColumns
+	}
+	if c.IDColumn != "" {
+		s.rowID, s.eventID = c.IDColumn, c.IDColumn
+	}
+	if c.IdempotencyKeyColumn != "" {
+		s.idempotencyColumn, s.idempotency = c.IdempotencyKeyColumn, ""
+	}
+	switch c.IdempotencyKey {
+	case Derived:
+		s.idempotency = Derived
+	case None:
+		s.idempotencyColumn, s.idempotency = "", ""
+	}
+	for _, o := range []struct{ setting, word *string }{
+		{&c.ValueColumn, &s.value},
+		{&c.HeadersColumn, &s.headers},
+		{&c.PartitionColumn, &s.partition},
+		{&c.TimestampColumn, &s.timestamp},
+		{&c.TraceColumn, &s.trace},
+		{&c.IDHeader, &s.idHeader},
+	} {
+		if *o.setting != "" {
+			*o.word = *o.setting
+		}
+	}
+}
+
+// splitPair reads [name=]column of a list.
+func splitPair(setting, text string) (name, column string, err error) {
+	name, column, found := strings.Cut(text, "=")
 	if !found {
-		column = header
+		column = name
 	}
-	switch {
-	case header == "" || column == "":
-		return "", "", fmt.Errorf("header-columns: %q is not COLUMN or HEADER=COLUMN", text)
-	case strings.HasPrefix(header, reservedPrefix):
-		return "", "", fmt.Errorf("header-columns: names that begin with %s are walstream's own: %q", reservedPrefix, header)
+	if name == "" || column == "" {
+		return "", "", fmt.Errorf("%s: %q is not COLUMN or NAME=COLUMN", setting, text)
 	}
-	return header, column, nil
+	return name, column, nil
+}
+
+// checkHeaderName refuses a header that is walstream's own.
+func checkHeaderName(setting, name string) error {
+	if strings.HasPrefix(name, reservedPrefix) {
+		return fmt.Errorf("%s: names that begin with %s are walstream's own: %q", setting, reservedPrefix, name)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -14,20 +15,27 @@ import (
 // OIDs of built-in types; they never change.
 // https://github.com/postgres/postgres/blob/master/src/include/catalog/pg_type.dat
 const (
-	oidBool        = 16
-	oidBytea       = 17
-	oidName        = 19
-	oidInt8        = 20
-	oidInt2        = 21
-	oidInt4        = 23
-	oidText        = 25
-	oidJSON        = 114
-	oidBPChar      = 1042
-	oidVarchar     = 1043
-	oidTimestamp   = 1114
-	oidTimestamptz = 1184
-	oidUUID        = 2950
-	oidJSONB       = 3802
+	oidBool         = 16
+	oidBytea        = 17
+	oidName         = 19
+	oidInt8         = 20
+	oidInt2         = 21
+	oidInt4         = 23
+	oidText         = 25
+	oidJSON         = 114
+	oidFloat4       = 700
+	oidFloat8       = 701
+	oidInet         = 869
+	oidTextArray    = 1009
+	oidBPCharArray  = 1014
+	oidVarcharArray = 1015
+	oidBPChar       = 1042
+	oidVarchar      = 1043
+	oidTimestamp    = 1114
+	oidTimestamptz  = 1184
+	oidNumeric      = 1700
+	oidUUID         = 2950
+	oidJSONB        = 3802
 )
 
 // Reasons a value is refused.
@@ -89,6 +97,12 @@ func renderText(data []byte, oid uint32, scratch []byte) (text, grown []byte, er
 			return nil, scratch, errMalformed
 		}
 		return boolText(data[0] == 't'), scratch, nil
+	case oidBPChar:
+		return trimmed(data), scratch, nil
+	case oidInet:
+		start := len(scratch)
+		scratch = appendInet(scratch, data)
+		return since(scratch, start), scratch, nil
 	}
 	return notNil(data), scratch, nil
 }
@@ -119,6 +133,8 @@ func renderBinary(data []byte, oid uint32, scratch []byte) (text, grown []byte, 
 		}
 		scratch = appendUUID(scratch, data)
 		return since(scratch, start), scratch, nil
+	case oidBPChar:
+		return trimmed(data), scratch, nil
 	}
 	if !binaryText(oid) {
 		return nil, scratch, ErrTextNeeded
@@ -140,6 +156,7 @@ func notNil(b []byte) []byte {
 var (
 	empty               = []byte{}
 	textTrue, textFalse = []byte("true"), []byte("false")
+	textNull            = []byte("null")
 )
 
 // boolText is bool::text; the type's own output would be t and f.
@@ -148,6 +165,24 @@ func boolText(v bool) []byte {
 		return textTrue
 	}
 	return textFalse
+}
+
+// trimmed is char(n)::text, which drops the padding that the type's own output
+// has.
+func trimmed(data []byte) []byte { return notNil(bytes.TrimRight(data, " ")) }
+
+// appendInet is inet::text, which writes the length of a single address's
+// network too.
+func appendInet(dst, text []byte) []byte {
+	dst = append(dst, text...)
+	switch {
+	case bytes.IndexByte(text, '/') >= 0:
+	case bytes.IndexByte(text, ':') >= 0:
+		dst = append(dst, "/128"...)
+	default:
+		dst = append(dst, "/32"...)
+	}
+	return dst
 }
 
 func appendUUID(dst, u []byte) []byte {

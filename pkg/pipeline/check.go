@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/outbox"
@@ -15,6 +16,7 @@ import (
 // thing how it stands and what mends it. It changes nothing.
 func Check(ctx context.Context, cfg Config) []replication.Finding {
 	findings := append(checkPostgres(ctx, cfg), checkKafka(ctx, cfg)...)
+	findings = append(findings, checkRegistry(ctx, cfg)...)
 	if replication.Refused(findings) != nil {
 		return findings
 	}
@@ -35,6 +37,9 @@ func checkStart(ctx context.Context, cfg Config) replication.Finding {
 	case err != nil:
 		return failed(name, err)
 	case decision.Verdict == checkpoint.Fresh:
+		if _, err := r.publicationOfSetUp(ctx); err != nil {
+			return failed(name, err)
+		}
 		return replication.Finding{Name: name, Status: replication.StatusOK, Detail: "neither slot nor checkpoint: walstream makes both at its first start"}
 	}
 	return replication.Finding{Name: name, Status: replication.StatusOK, Detail: fmt.Sprintf("checkpoint, slot and server fit together; it would go on from %s", decision.Start.Covered)}
@@ -46,6 +51,11 @@ func (r *run) foresee(ctx context.Context) (checkpoint.Decision, error) {
 	if err := r.connect(ctx); err != nil {
 		return checkpoint.Decision{}, err
 	}
+	return r.weigh(ctx)
+}
+
+// weigh compares checkpoint, slot and server as they stand.
+func (r *run) weigh(ctx context.Context) (checkpoint.Decision, error) {
 	slot, err := r.slot(ctx)
 	if err != nil {
 		return checkpoint.Decision{}, err
@@ -54,13 +64,13 @@ func (r *run) foresee(ctx context.Context) (checkpoint.Decision, error) {
 	if err != nil {
 		return checkpoint.Decision{}, err
 	}
-	if r.identity.Flushed, err = r.session.Flushed(ctx); err != nil {
+	if r.identity.Flushed, r.identity.Now, err = r.session.Flushed(ctx); err != nil {
 		return checkpoint.Decision{}, err
 	}
 	if r.rows, err = replication.RowsFingerprint(ctx, r.session.Conn(), r.publication()); err != nil {
 		return checkpoint.Decision{}, err
 	}
-	return r.compare(record, found, slot)
+	return r.compareWith(record, found, slot)
 }
 
 func checkPostgres(ctx context.Context, cfg Config) []replication.Finding {
@@ -120,9 +130,46 @@ func checkKafka(ctx context.Context, cfg Config) []replication.Finding {
 	for _, f := range kafka.Check(ctx, topics) {
 		findings = append(findings, replication.Finding{Name: f.Name, Status: replication.Status(f.Status), Detail: f.Detail, Remedy: f.Remedy, Err: f.Err})
 	}
-	return findings
+	return append(findings, checkPause(ctx, cfg, kafka)...)
+}
+
+// checkPause: a pause is easily forgotten, and without the right to read it one has
+// no effect. Brokers that do not answer are named elsewhere.
+func checkPause(ctx context.Context, cfg Config, kafka *sink.Kafka) []replication.Finding {
+	const name = "pause"
+	pause, err := kafka.ReadPause(ctx)
+	if access, denied := errors.AsType[*sink.AccessError](err); denied {
+		return []replication.Finding{{Name: name, Status: replication.StatusWarn, Detail: "walstream pause would have no effect: " + err.Error(), Remedy: access.Grant}}
+	}
+	if err == nil && pause.InForce(time.Now()) {
+		return []replication.Finding{{Name: name, Status: replication.StatusWarn, Detail: pause.String(), Remedy: "walstream resume --slot " + cfg.Slot}}
+	}
+	return nil
 }
 
 func failed(name string, err error) replication.Finding {
-	return replication.Finding{Name: name, Status: replication.StatusFail, Detail: err.Error(), Err: err}
+	return replication.Finding{Name: name, Status: replication.StatusFail, Detail: err.Error(), Remedy: remedy(err), Err: err}
+}
+
+// remedy of what kept the check from looking; an error that a person can act on
+// says itself how.
+func remedy(err error) string {
+	right, missing := errors.AsType[*replication.RightError](err)
+	switch {
+	case missing:
+		return right.SQL
+	case errors.Is(err, replication.ErrUnreachable):
+		return "see that the server runs, and that host, port and the network let this machine in (--postgres, or PGHOST and PGPORT)"
+	case errors.Is(err, replication.ErrServerStopping):
+		return "check again when the server takes connections"
+	case errors.Is(err, replication.ErrAuthentication):
+		return "see user and password, and the line of pg_hba.conf that lets this user in from here"
+	case errors.Is(err, replication.ErrNoDatabase), errors.Is(err, replication.ErrTLS), errors.Is(err, replication.ErrAddress):
+		return "mend the address (--postgres, or the PG* variables)"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "see that the server answers, then check again"
+	case Classify(err).Action == Retry:
+		return "it may pass: check again in a moment"
+	}
+	return "do what the message says, then check again"
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/walstream/walstream/pkg/outbox"
 	"github.com/walstream/walstream/pkg/replication"
 	"github.com/walstream/walstream/pkg/sink"
+	"github.com/walstream/walstream/pkg/snapshot"
 )
 
 // Action that an error asks for.
@@ -49,6 +50,8 @@ var rules = []struct {
 	{Class{Stop, "unacknowledged"}, is(ErrUnacknowledged)}, // whatever the reason was
 	{Class{Wait, "slot-busy"}, is(replication.ErrSlotBusy)},
 	{Class{Wait, "fenced"}, is(sink.ErrFenced)},
+	{Class{Retry, "paused"}, is(replication.ErrLapsed)},
+	{Class{Stop, "paused-by-operator"}, is(ErrPaused)}, // only of a command: an instance waits
 	{Class{Stop, "refused-start"}, as[*checkpoint.Refusal]},
 	{Class{Stop, "other-history"}, is(checkpoint.ErrOtherHistory)},
 	{Class{Stop, "checkpoint-format"}, is(checkpoint.ErrNewerFormat)},
@@ -62,19 +65,25 @@ var rules = []struct {
 	{Class{Stop, "rights"}, is(replication.ErrMissingRight)},
 	{Class{Stop, "preflight"}, as[*replication.PreflightError]},
 	{Class{Stop, "undecodable"}, as[*decode.Error]},
+	{Class{Stop, "encoding"}, is(replication.ErrEncoding)},
 	{Class{Retry, "type-changed"}, is(outbox.ErrTextNeeded)},
 	{Class{Stop, "mapping"}, as[*outbox.ColumnError]},
+	{Class{Stop, "snapshot"}, as[*snapshot.TableError]},
 	{Class{Stop, "bad-row"}, as[*outbox.RowError]},
 	{Class{Stop, "refused-record"}, as[*sink.DeliveryError]},
 	{Class{Stop, "access"}, as[*sink.AccessError]},
 	{Class{Stop, "kafka-setup"}, as[*sink.SetupError]},
+	{Class{Retry, "schema-registry"}, is(sink.ErrRegistry)},
 	{Class{Retry, "server-stopping"}, is(replication.ErrServerStopping)},
 	{Class{Retry, "silent"}, is(replication.ErrSilent)},
 	{Class{Stop, "authentication"}, is(replication.ErrAuthentication)},
 	{Class{Stop, "no-database"}, is(replication.ErrNoDatabase)},
+	{Class{Stop, "pooler"}, is(replication.ErrPooler)},
 	{Class{Stop, "postgres-tls"}, is(replication.ErrTLS)},
 	{Class{Stop, "postgres-address"}, is(replication.ErrAddress)},
+	{Class{Retry, "credentials"}, is(replication.ErrCredentials)},
 	{Class{Retry, "postgres"}, replication.Transient},
+	{Class{Retry, "isolating"}, is(sink.ErrSentAgain)},
 	{Class{Retry, "kafka"}, sink.Retriable},
 	{Class{Retry, "timeout"}, is(context.DeadlineExceeded)},
 }

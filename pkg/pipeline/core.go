@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,6 +28,11 @@ type Sink interface {
 	// keeps. Its ticket comes back in a report once all in-sync replicas have
 	// the record.
 	Submit(e *outbox.Event, t checkpoint.Ticket)
+	// Reject takes the place of Submit for a row that cannot become an event; e is
+	// what can be had of it. What becomes of it is the sink's policy: its ticket
+	// comes back when it was passed, or an error reports it when what lies before it
+	// is published.
+	Reject(e *outbox.Event, bad *outbox.RowError, t checkpoint.Ticket)
 	// End says that a transaction is complete: all its rows have been submitted,
 	// and edge is its end.
 	End(edge checkpoint.Edge)
@@ -42,11 +48,12 @@ type Sink interface {
 // Mapper turns rows into events.
 type Mapper interface {
 	// Map fills event from row. ok is false for a table that is not an outbox of
-	// ours: a publication made by somebody else may carry more.
+	// ours: a publication made by somebody else may carry more. With an
+	// *outbox.RowError event holds what can be had of the row.
 	Map(row *decode.Row, event *outbox.Event) (ok bool, err error)
 }
 
-// BlockedError is a row that cannot become an event. The position is held before
+// BlockedError is a row whose table cannot be mapped. The position is held before
 // its transaction.
 type BlockedError struct {
 	Position decode.Position
@@ -78,7 +85,12 @@ type Core struct {
 	requested checkpoint.Edge // the edge last handed to Sink.Checkpoint
 	asked     bool            // the server wants to know where we are: checkpoint, then confirm
 	whole     bool            // the sink publishes whole transactions
-	failed    error           // a frame was not taken in: nothing behind it may be, either
+	partial   bool            // rows of the open transaction are published, or on their way
+	page      func(pglogrepl.LSN) *checkpoint.Page
+	held      pglogrepl.LSN
+	until     pglogrepl.LSN // the commit behind which to end; 0: none
+	reached   bool          // it was taken in
+	failed    error         // a frame was not taken in: nothing behind it may be, either
 	clock     serverClock
 	counters  Counters
 
@@ -92,7 +104,7 @@ type Core struct {
 // Counters of the process; they only rise.
 type Counters struct {
 	Transactions  uint64
-	Events        uint64
+	Events        uint64 // rows taken from the stream, bad ones of every class included; after a restart some again
 	EventBytes    uint64
 	Dropped       uint64 // transactions published before the start
 	OtherTable    uint64 // rows of tables that are not ours
@@ -115,7 +127,14 @@ type CoreConfig struct {
 	Pacer         *Pacer
 	Counters      Counters // of the runs before, to count on from
 	// Whole: the sink publishes whole transactions, and may hold their rows back.
-	Whole   bool
+	Whole bool
+	// Page is asked, while a snapshot is published, what the transaction of that
+	// commit LSN stands for: a page of it. Nil while streaming.
+	Page func(commitLSN pglogrepl.LSN) *checkpoint.Page
+	// Held is where the slot stays meanwhile: the LSNs that the core sees are none.
+	Held pglogrepl.LSN
+	// Until is the commit of a transaction behind which no frame is taken; 0: none.
+	Until   pglogrepl.LSN
 	Observe func(commitToAck time.Duration)
 }
 
@@ -127,12 +146,27 @@ func NewCore(c CoreConfig) *Core {
 		ledger:    checkpoint.NewLedger(c.Start, c.SlotConfirmed, c.Limits),
 		mapper:    c.Mapper, pacer: c.Pacer, sink: c.Sink, source: c.Source,
 		received: c.SlotConfirmed, requested: c.Start,
-		counters: c.Counters, observe: c.Observe, whole: c.Whole,
+		counters: c.Counters, observe: c.Observe, whole: c.Whole, until: c.Until, page: c.Page, held: c.Held,
 	}
 }
 
 // Full reports that no further frame may be taken until Kafka answers.
 func (c *Core) Full() bool { return c.ledger.Full() }
+
+// positions are what has been received, published and confirmed.
+func (c *Core) positions() (received, published, confirmed pglogrepl.LSN) {
+	if c.page != nil {
+		return c.held, c.held, c.held
+	}
+	return c.received, c.ledger.Published().Covered, c.ledger.Confirmed()
+}
+
+// Reached reports that the transaction to end behind was taken in.
+func (c *Core) Reached() bool { return c.reached }
+
+// ErrPassed: the transaction to end behind is not in the stream. It is published,
+// or passed, or there never was one.
+var ErrPassed = errors.New("the stream does not hold the transaction")
 
 // Drained reports that every transaction taken in is published and covered by a
 // durable checkpoint. One whose end has not been read does not count, it comes
@@ -142,6 +176,11 @@ func (c *Core) Drained() bool {
 	events, _ := c.ledger.InFlight()
 	return (events == 0 || c.whole) && c.ledger.Covered() >= c.ledger.Newest()
 }
+
+// Partial reports that rows of a transaction were handed to a sink that publishes
+// rows at once, and its end has not been read: stopped here, all of them come
+// again.
+func (c *Core) Partial() bool { return c.partial && !c.whole }
 
 // OnFrame takes one CopyData payload. The caller asks Full first. The payload's
 // bytes are not kept. After an error no frame is taken any more: a keepalive
@@ -173,6 +212,9 @@ func (c *Core) onKeepalive(frame decode.Frame, now time.Time) error {
 		passed, err := c.resume.Pass(frame.LSN)
 		if err != nil {
 			return err
+		}
+		if c.until != 0 && frame.LSN > c.until {
+			return fmt.Errorf("%w of %s", ErrPassed, c.until)
 		}
 		if passed {
 			c.ledger.Mark(frame.LSN)
@@ -208,6 +250,9 @@ func (c *Core) onBegin(begin *decode.Begin) (err error) {
 	if c.admitted, c.skip, err = c.resume.Admit(*begin); err != nil {
 		return err
 	}
+	if c.until != 0 && (begin.CommitLSN > c.until || begin.CommitLSN == c.until && !c.admitted) {
+		return fmt.Errorf("%w of %s", ErrPassed, c.until)
+	}
 	if !c.admitted {
 		c.counters.Dropped++
 		return nil
@@ -226,7 +271,7 @@ func (c *Core) onRow(row *decode.Row) error {
 	}
 	ok, err := c.mapper.Map(row, &c.event)
 	if err != nil {
-		return &BlockedError{Position: row.Position, Err: err}
+		return c.onBadRow(row, err)
 	}
 	if !ok {
 		c.counters.OtherTable++
@@ -234,8 +279,22 @@ func (c *Core) onRow(row *decode.Row) error {
 	}
 	size := c.event.Size()
 	c.sink.Submit(&c.event, c.ledger.Track(size))
+	c.partial = true
 	c.counters.Events++
 	c.counters.EventBytes += uint64(len(c.event.Key) + len(c.event.Value))
+	return nil
+}
+
+// onBadRow keeps the place of a row that cannot become an event. A table that
+// cannot be mapped has no good rows.
+func (c *Core) onBadRow(row *decode.Row, err error) error {
+	bad, ok := errors.AsType[*outbox.RowError](err)
+	if !ok {
+		return &BlockedError{Position: row.Position, Err: err}
+	}
+	c.sink.Reject(&c.event, bad, c.ledger.Track(c.event.Size()))
+	c.partial = true // as a dead letter
+	c.counters.Events++
 	return nil
 }
 
@@ -248,11 +307,25 @@ func (c *Core) onCommit(now time.Time) {
 		Covered: commit.EndLSN, CommitLSN: commit.CommitLSN,
 		XID: begin.XID, CommitTime: begin.CommitTime,
 	}
+	if c.page != nil {
+		edge = c.pageEdge(edge)
+	}
 	before := c.ledger.Published()
+	c.partial = false
 	c.ledger.End(edge)
 	c.sink.End(edge)
 	c.counters.Transactions++
+	c.reached = commit.CommitLSN == c.until
 	c.published(before, now)
+}
+
+// pageEdge is the edge behind a page of a snapshot; behind the last one it is where
+// the stream begins, with nothing before it that could come by as a proof.
+func (c *Core) pageEdge(edge checkpoint.Edge) checkpoint.Edge {
+	if edge.Page = c.page(edge.CommitLSN); edge.Page == nil {
+		return checkpoint.Edge{Covered: edge.Covered, CommitLSN: edge.Covered}
+	}
+	return edge
 }
 
 // OnAcks takes what the sink has to report.

@@ -47,6 +47,9 @@ func (keyValueMapper) Map(row *decode.Row, event *outbox.Event) (ok bool, err er
 		Topic: "events", Key: row.Values[0].Data, Value: row.Values[1].Data,
 		Partition: -1, Timestamp: row.Begin.CommitTime, Position: row.Position,
 	}
+	if err := badRow(event); err != nil {
+		return false, err
+	}
 	return true, nil
 }
 

@@ -1,8 +1,10 @@
 // Package pipeline joins PostgreSQL and Kafka. It is the only package that knows
 // both ends, and the place to read how an event travels:
 //
-//	supervise.go  the order of every start, the pause between two, the stop
-//	run.go        what one attempt holds, step by step; server.go asks PostgreSQL
+//	supervise.go  one attempt after the other, the pause between two, the stop
+//	pause.go      what an operator's walstream pause makes of an attempt
+//	order.go      the order of every start
+//	run.go        what one attempt holds, and its steps; server.go asks PostgreSQL
 //	loop.go       the select: frames, acknowledgements, ticks, the session
 //	core.go       what each of them means; no socket, no clock, no goroutine
 //	pacer.go      when a status update or a probe is due
@@ -16,7 +18,9 @@
 // own.
 //
 // core.go and pacer.go import neither package replication nor sink; see
-// docs/decisions/0002.
+// docs/decisions/0002. The simulation (sim_*_test.go) drives the core, the order of
+// a start and the exactly-once sink's schedule, all as they are, against a model
+// server and a model broker; see docs/decisions/0005.
 //
 // What surprised us: the end of the WAL has to be read again once the slot is
 // held, or the checkpoint of an instance that has just left seems to lie in the

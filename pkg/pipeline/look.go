@@ -24,10 +24,13 @@ func Look(ctx context.Context, cfg Config, out io.Writer) error {
 		return err
 	}
 	r.held = checkpoint.Slot{Exists: true, Confirmed: start}
-	if err := r.start(ctx, r.cfg.Slot+"_look"); err != nil {
+	if err := r.receive(ctx, r.cfg.Slot+"_look"); err != nil {
 		return err
 	}
 	printer := sink.NewStdout(out)
+	if len(r.mapping.SchemaNeeds()) > 0 {
+		r.log.Info().Msg("values are shown as they are before the prefix of their schema: looking asks no schema registry, and checks no value")
+	}
 	core := NewCore(CoreConfig{
 		Start: checkpoint.Edge{Covered: start}, SlotConfirmed: start, Limits: cfg.Limits,
 		Mapper: r.mapping, Sink: printer, Source: r.conn, Pacer: r.loop.pacer,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/repeat"
 	"github.com/walstream/walstream/pkg/replication"
 	"github.com/walstream/walstream/pkg/sink"
 )
@@ -23,7 +24,9 @@ type run struct {
 	sink     publisher
 	identity replication.Identity
 	held     checkpoint.Slot // the slot as it stood when we took it
-	binary   bool            // the stream's format
+	from     checkpoint.Edge // where the stream begins
+	binary   bool            // the format that the mapping can read
+	text     bool            // the stream's is text all the same: a snapshot reads it
 	rows     string          // fingerprint of what it carries
 	loop     *loop
 	watching chan struct{} // closed when the session's goroutine has ended
@@ -65,10 +68,23 @@ func (r *run) close() {
 // streaming.
 func (r *run) connect(ctx context.Context) (err error) {
 	r.board.state(Connecting, r.Progress().Reason)
-	if r.kafka, err = sink.Open(r.cfg.Kafka); err != nil {
+	if err = r.openKafka(); err != nil {
 		return err
 	}
 	return r.connectPostgres(ctx)
+}
+
+// prepare looks up, or registers, the schemas that settings name.
+func (r *run) prepare(ctx context.Context) error {
+	schemas, at := r.mapping.Schemas()
+	return r.kafka.Prepare(ctx, schemas, at)
+}
+
+func (r *run) openKafka() (err error) {
+	if r.kafka == nil {
+		r.kafka, err = sink.Open(r.cfg.Kafka)
+	}
+	return err
 }
 
 func (r *run) connectPostgres(ctx context.Context) (err error) {
@@ -104,18 +120,21 @@ func (r *run) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case slot.Exists && slot.Invalidated == "":
-		return checkpoint.CompareIdentity(pointer(record, found), r.server(record), r.cfg.Slot, r.cfg.Accept)
-	case slot.Exists:
-		_, err = r.compare(record, found, slot)
+	r.wantText = r.wantText || r.snapshots() && (!found || record.Phase == checkpoint.PhaseSetup) || found && record.Snapshot != nil
+	if r.identity.Flushed, r.identity.Now, err = r.session.Flushed(ctx); err != nil {
 		return err
 	}
-	decision, err := r.compare(record, found, slot)
+	if slot.Exists && slot.Invalidated == "" {
+		return checkpoint.CompareIdentity(pointer(record, found), r.server(record), r.cfg.Slot, r.cfg.Accept)
+	}
+	decision, err := r.compareWith(record, found, slot)
 	if err != nil {
 		return err
 	}
 	if decision.Verdict == checkpoint.Fresh {
+		if r.cfg.Kafka.OneShot != nil {
+			return fmt.Errorf("%w: there is no slot %q yet", ErrNotBlocked, r.cfg.Slot)
+		}
 		return r.setUp(ctx)
 	}
 	return nil
@@ -123,10 +142,11 @@ func (r *run) look(ctx context.Context) error {
 
 // setUp makes checkpoint, publication and slot, in that order, and undoes what
 // it made when it fails half-way. There is no slot, so nobody can be streaming:
-// fencing first harms no one.
+// fencing first harms no one. Reading the checkpoint may have taken its time, so
+// that is looked at once more.
 func (r *run) setUp(ctx context.Context) error {
-	if err := r.fence(ctx); err != nil {
-		return err
+	if slot, err := r.slot(ctx); err != nil || slot.Exists {
+		return err // another instance was faster, and may be streaming
 	}
 	// Step 2 follows, then the claim begins anew with step 3: what is fenced here
 	// proves nothing about an instance that takes the slot meanwhile.
@@ -134,7 +154,10 @@ func (r *run) setUp(ctx context.Context) error {
 		r.claimed.Close()
 		r.claimed = nil
 	}()
-	record, found, err := r.claimed.Load(ctx)
+	if err := claimLanes(ctx, r); err != nil {
+		return err
+	}
+	record, found, err := r.load(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,16 +165,20 @@ func (r *run) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	decision, err := r.compare(record, found, slot)
+	decision, err := r.compareWith(record, found, slot)
 	if err != nil || decision.Verdict != checkpoint.Fresh {
 		return err // another instance was faster
+	}
+	publication, err := r.publicationOfSetUp(ctx) // what stands in its way, before anything is made
+	if err != nil {
+		return err
 	}
 	setup := r.record()
 	setup.Phase = checkpoint.PhaseSetup
 	if err := r.claimed.Write(ctx, setup); err != nil {
 		return fmt.Errorf("write the first checkpoint: %w", err)
 	}
-	made, err := replication.EnsurePublication(ctx, r.session.Conn(), r.publication())
+	made, err := replication.EnsurePublication(ctx, r.session.Conn(), publication)
 	if err != nil {
 		return err
 	}
@@ -161,7 +188,7 @@ func (r *run) setUp(ctx context.Context) error {
 		return nil // another instance was faster, and needs the publication
 	case err != nil:
 		if made {
-			r.undoPublication()
+			r.undoPublication(err)
 		}
 		return err
 	}
@@ -177,15 +204,23 @@ func (r *run) waitingForSlot(blockers []replication.Blocker) {
 	r.board.state(Connecting, fmt.Sprintf("making slot %q waits for open transactions to end: %v", r.cfg.Slot, blockers))
 }
 
-// undoPublication removes the publication of a set-up that failed. Its own
-// context: the attempt's may be what ended it.
-func (r *run) undoPublication() {
+// undoPublication removes the publication of a set-up that failed, unless the slot
+// is there or may be: with a connection the answer may have gone, and a slot whose
+// WAL begins without its publication is of no use to anybody. Its own context: the
+// attempt's may be what ended it.
+func (r *run) undoPublication(cause error) {
+	if errors.Is(cause, replication.ErrUnreachable) || errors.Is(cause, replication.ErrServerStopping) {
+		return // the next start takes it as it is
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
 	defer cancel()
 	session, err := replication.OpenSession(ctx, r.cfg.Postgres) // the first one may have been cut off inside a statement
 	if err == nil {
-		err = replication.DropPublication(ctx, session.Conn(), r.cfg.Publication)
-		session.Close()
+		defer session.Close()
+		var slot replication.SlotInfo
+		if slot, err = replication.LookupSlot(ctx, session.Conn(), r.cfg.Slot); err == nil && !slot.Exists {
+			err = replication.DropPublication(ctx, session.Conn(), r.cfg.Publication)
+		}
 	}
 	if err != nil {
 		r.log.Warn().Err(err).Str("publication", r.cfg.Publication).Msg("could not remove the publication again; the next start takes it as it is")
@@ -198,13 +233,14 @@ const undoTimeout = 5 * time.Second
 // moves the slot any more, and the checkpoint of an instance that held it until
 // a moment ago may be beyond an earlier reading of the WAL.
 func (r *run) take(ctx context.Context) (err error) {
-	if err := r.start(ctx, r.cfg.Slot); err != nil {
+	r.text = !r.binary || r.wantText
+	if err := r.receive(ctx, r.cfg.Slot); err != nil {
 		return err
 	}
 	if r.held, err = r.slot(ctx); err != nil {
 		return err
 	}
-	if r.identity.Flushed, err = r.session.Flushed(ctx); err != nil {
+	if r.identity.Flushed, r.identity.Now, err = r.session.Flushed(ctx); err != nil {
 		return err
 	}
 	if r.rows, err = replication.RowsFingerprint(ctx, r.session.Conn(), r.publication()); err != nil {
@@ -215,18 +251,27 @@ func (r *run) take(ctx context.Context) (err error) {
 	return nil
 }
 
-// start begins to stream from a slot. From here on the loop sends statuses.
-func (r *run) start(ctx context.Context, slot string) error {
+// receive begins to stream from a slot. From here on the loop sends statuses.
+func (r *run) receive(ctx context.Context, slot string) error {
 	err := r.conn.Start(ctx, replication.Stream{
-		Slot: slot, Publication: r.cfg.Publication, Binary: r.binary,
+		Slot: slot, Publication: r.cfg.Publication, Binary: r.binary && !r.text, PassOver: r.cfg.Accept.Rows != "",
 	})
 	if err != nil {
 		return err
 	}
 	r.loop = &loop{
-		stream: r.conn, ticker: time.NewTicker(tick), log: r.log,
+		stream: r.conn, ticker: time.NewTicker(tick), log: r.log, unread: repeat.Episode{Calm: calm},
 		pacer: NewPacer(r.cfg.StatusInterval, r.conn.WalSenderTimeout(), time.Now()),
 	}
+	r.loop.unanswered = func(since time.Duration) {
+		reason := "waiting for Kafka to say what to start from"
+		if why := r.kafka.Trouble(); why != "" {
+			reason += ": " + why
+		}
+		r.log.Warn().Str("reason", reason).Stringer("for", since).Msg("not streaming yet")
+		r.board.state(Connecting, reason)
+	}
+	r.loop.waitsFor = r.kafka.Trouble
 	r.loop.draining = func() { r.board.state(Draining, "") }
 	before := r.counters
 	r.loop.publish = func(core *Core, last replication.Health, now time.Time) {
@@ -236,6 +281,14 @@ func (r *run) start(ctx context.Context, slot string) error {
 			r.counters.Commits, r.counters.Splits = before.Commits+stats.Commits, before.Splits+stats.Splits
 		}
 		r.board.observe(core, r.counters, last, r.loop.blind, r.kafka.Trouble(), now)
+		if last.Err == nil {
+			r.board.heard(last.At)
+		}
+		r.board.heard(r.conn.HeardAt())
+		r.board.poisoned(r.cfg.Kafka.Seen)
+		if r.trouble.Over(now) {
+			r.troubles(r.log.Info(), now).Msg("the failures before have not come back")
+		}
 	}
 	return nil
 }
@@ -265,41 +318,20 @@ func (r *run) watch(ctx context.Context) {
 	}()
 }
 
-// claim is steps 3 to 5, while the loop keeps the slot.
-func (r *run) claim(ctx context.Context) (*Core, error) {
-	claimCtx, cancel := context.WithCancel(ctx)
+// hold runs the rest of the start beside the loop, which keeps the slot.
+func (r *run) hold(ctx context.Context, rest func(ctx context.Context) error) error {
+	restCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	claimed := make(chan struct{})
-	var decision checkpoint.Decision
-	var claimErr error
+	done := make(chan struct{})
+	var restErr error
 	go func() {
-		defer close(claimed)
-		decision, claimErr = r.decide(claimCtx)
+		defer close(done)
+		restErr = rest(restCtx)
 	}()
-	err := r.loop.hold(ctx, r.held.Confirmed, claimed)
+	err := r.loop.hold(ctx, r.held.Confirmed, done)
 	cancel()
-	<-claimed
-	if err = errors.Join(err, ignoreCanceled(err, claimErr)); err != nil {
-		return nil, err
-	}
-	base := r.record()
-	if decision.Accepted != "" {
-		r.log.Warn().Str("accepted", decision.Accepted).Stringer("start", decision.Start.Covered).Msg("starting over a gap that an operator accepted")
-	}
-	r.sink = r.publisher(base)
-	r.counters.ProgressAt = time.Now() // a stall begins with the stream
-	return NewCore(CoreConfig{
-		Start: decision.Start, SlotConfirmed: r.held.Confirmed, Limits: r.cfg.Limits,
-		Mapper: r.mapping, Sink: r.sink, Source: r.conn, Pacer: r.loop.pacer,
-		Counters: r.counters, Observe: r.cfg.Observe, Whole: r.cfg.Delivery == ExactlyOnce,
-	}), nil
-}
-
-func (r *run) publisher(base checkpoint.Record) publisher {
-	if r.cfg.Delivery == ExactlyOnce {
-		return r.claimed.NewTransactional(base, r.cfg.Transactions)
-	}
-	return r.claimed.NewIdempotent(base)
+	<-done
+	return errors.Join(err, ignoreCanceled(err, restErr))
 }
 
 // ignoreCanceled leaves out the echo of our own cancellation.
@@ -310,45 +342,88 @@ func ignoreCanceled(cause, err error) error {
 	return err
 }
 
-func (r *run) decide(ctx context.Context) (checkpoint.Decision, error) {
-	if err := r.fence(ctx); err != nil {
-		return checkpoint.Decision{}, err
+// claim is step 3.
+func (r *run) claim(ctx context.Context, lane int) error {
+	if r.claimed == nil {
+		r.claimed = r.kafka.NewClaim(r.conn.Lapsed)
 	}
-	record, found, err := r.claimed.Load(ctx)
-	if err != nil {
-		return checkpoint.Decision{}, err
-	}
-	decision, err := r.compare(record, found, r.held)
-	if err != nil {
-		return decision, err
-	}
-	event := r.log.Info().Stringer("slot_confirmed", r.held.Confirmed).Stringer("server_flushed", r.identity.Flushed).
-		Stringer("start", decision.Start.Covered)
-	if found {
-		event = event.Stringer("checkpoint", record.Covered).Str("phase", string(record.Phase)).Str("last_delivery", record.Delivery)
-	}
-	event.Msg("compared checkpoint, slot and server")
-	if !found || record.Phase == checkpoint.PhaseSetup || decision.Accepted != "" {
-		// What the start counts on becomes durable before anything is confirmed.
-		err = r.claimed.Write(ctx, r.record().With(decision.Start))
-	}
-	return decision, err
-}
-
-// fence is step 3.
-func (r *run) fence(ctx context.Context) (err error) {
-	if r.claimed, err = r.kafka.Claim(ctx); err != nil {
+	if err := r.claimed.Take(ctx, lane); err != nil {
 		return fmt.Errorf("claim the pipeline in Kafka: %w", err)
 	}
 	return nil
 }
 
+// load is step 4.
+func (r *run) load(ctx context.Context) (checkpoint.Record, bool, error) {
+	return r.claimed.Load(ctx)
+}
+
+// compare is step 5.
+func (r *run) compare(record checkpoint.Record, found bool) (checkpoint.Decision, error) {
+	decision, err := r.compareWith(record, found, r.held)
+	if err != nil {
+		return decision, err
+	}
+	r.beginSnapshot(&decision, record, found)
+	event := r.atStart(time.Now()).Stringer("slot_confirmed", r.held.Confirmed).Stringer("server_flushed", r.identity.Flushed).
+		Stringer("start", decision.Start.Covered)
+	if found {
+		event = event.Stringer("checkpoint", record.Covered).Str("phase", string(record.Phase)).Str("last_delivery", record.Delivery)
+	}
+	event.Msg("compared checkpoint, slot and server")
+	return decision, nil
+}
+
+func (r *run) write(ctx context.Context, edge checkpoint.Edge) error {
+	return r.claimed.Write(ctx, r.record().With(edge))
+}
+
+// core joins both ends, at the position decided on.
+func (r *run) core(decision checkpoint.Decision) *Core {
+	if decision.Accepted != "" {
+		r.log.Warn().Str("accepted", decision.Accepted).Stringer("start", decision.Start.Covered).Msg("starting over a gap that an operator accepted")
+	}
+	r.from = decision.Start
+	r.sink = r.publisher(r.record(), r.cfg.Transactions)
+	r.counters.ProgressAt = time.Now() // a stall begins with the stream
+	return NewCore(CoreConfig{
+		Start: decision.Start, SlotConfirmed: r.held.Confirmed, Limits: r.cfg.Limits,
+		Mapper: r.mapping, Sink: r.sink, Source: r.conn, Pacer: r.loop.pacer,
+		Counters: r.counters, Observe: r.cfg.Observe, Whole: r.cfg.Delivery == ExactlyOnce, Until: r.until(),
+	})
+}
+
+func (r *run) publisher(base checkpoint.Record, o sink.TransactionalOptions) publisher {
+	if r.cfg.Delivery == ExactlyOnce {
+		return r.claimed.NewTransactional(base, o)
+	}
+	return r.claimed.NewIdempotent(base)
+}
+
 func (r *run) stream(ctx context.Context, core *Core) error {
 	r.loop.publish(core, r.loop.last, time.Now()) // before the state: nothing of the run before may be read as this one's
 	r.board.state(Streaming, "")
-	r.noted = "" // what ends this stream is news, also when it ended the last one
-	r.log.Info().Str("slot", r.cfg.Slot).Uint32("walsender_pid", r.conn.PID()).Str("delivery", string(r.cfg.Delivery)).Msg("streaming")
-	err := r.loop.run(ctx, core, r.cfg.ShutdownGrace)
+	now := time.Now()
+	event := r.atStart(now).Str("slot", r.cfg.Slot).Uint32("walsender_pid", r.conn.PID()).Str("delivery", string(r.cfg.Delivery))
+	if r.trouble.Open(now) {
+		event = r.troubles(event, now)
+	}
+	r.trouble.Well(now)
+	event.Msg("streaming")
+	streaming, ended := r.untilPaused(ctx)
+	err := r.loop.run(streaming, core, r.cfg.ShutdownGrace)
+	if turned := ended(); turned && ctx.Err() == nil {
+		err = r.drained(err)
+	}
 	r.loop.publish(core, r.loop.last, time.Now())
+	if errors.Is(err, replication.ErrPublicationMissing) {
+		err = fmt.Errorf("%w. If the slot was read through another publication so far, name that by --publication. "+
+			"PostgreSQL 18 and newer can pass over what was written without it: --accept-publication=%s", err, r.rows)
+	}
+	if errors.Is(err, checkpoint.ErrOtherHistory) {
+		record := r.record().With(r.from)
+		err = fmt.Errorf("%w: it was restored from a copy; %s. Connect to the server that was published from; if this one stays, %s",
+			err, record.Stands(r.server(record)), record.Anew(true))
+	}
 	return err
 }

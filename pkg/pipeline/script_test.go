@@ -121,6 +121,9 @@ func (s *script) run(d *datadriven.TestData) {
 	if err != nil {
 		s.say("error: %v", err)
 	}
+	if counted := s.core.counters.Events; counted != uint64(len(s.events)) {
+		s.t.Errorf("%s: %d rows are counted, of %d that were taken", d.Pos, counted, len(s.events))
+	}
 	if full := s.core.Full(); full != wasFull {
 		s.say("window full: %v", full)
 	}
@@ -277,6 +280,12 @@ func (s *script) Submit(e *outbox.Event, ticket checkpoint.Ticket) {
 	s.events = append(s.events, submittedOf(e, ticket))
 	s.waiting[e.Position] = true
 	s.say("event %d: %s key %s", len(s.events), e.Position, e.Key)
+}
+
+func (s *script) Reject(e *outbox.Event, _ *outbox.RowError, ticket checkpoint.Ticket) {
+	s.events = append(s.events, submittedOf(e, ticket))
+	s.waiting[e.Position] = true
+	s.say("event %d: %s is rejected", len(s.events), e.Position)
 }
 
 func (s *script) Begin(checkpoint.Edge) {}

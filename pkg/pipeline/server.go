@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/replication"
@@ -53,7 +54,11 @@ func (r *run) findings(ctx context.Context) ([]replication.Finding, error) {
 func (s *Supervisor) warnOnce(f replication.Finding) {
 	if line := f.Name + f.Detail; !s.warned[line] {
 		s.warned[line] = true
-		s.log.Warn().Str("check", f.Name).Str("remedy", f.Remedy).Msg(f.Detail)
+		event := s.log.Warn()
+		if f.Remedy != "" {
+			event = event.Str("remedy", f.Remedy)
+		}
+		event.Msg(f.Name + ": " + f.Detail)
 	}
 }
 
@@ -73,7 +78,7 @@ func (r *run) slot(ctx context.Context) (checkpoint.Slot, error) {
 	if err != nil || !info.Exists {
 		return checkpoint.Slot{}, err
 	}
-	slot := checkpoint.Slot{Exists: true, Confirmed: info.ConfirmedFlush}
+	slot := checkpoint.Slot{Exists: true, Confirmed: info.ConfirmedFlush, Inactive: info.InactiveSince}
 	err = info.Refusal(r.identity.Database)
 	if errors.Is(err, replication.ErrSlotLost) {
 		slot.Invalidated = "wal_status " + info.WALStatus // Compare knows how large the gap is
@@ -89,7 +94,7 @@ func (r *run) slot(ctx context.Context) (checkpoint.Slot, error) {
 func (r *run) server(record checkpoint.Record) checkpoint.Server {
 	s := checkpoint.Server{
 		SystemID: r.identity.SystemID, Timeline: r.identity.Timeline,
-		Database: r.identity.Database, Flushed: r.identity.Flushed, Rows: r.rows,
+		Database: r.identity.Database, Flushed: r.identity.Flushed, Now: r.identity.Now, Rows: r.rows,
 	}
 	if record.Timeline != s.Timeline {
 		left, known := r.identity.Left[record.Timeline]
@@ -98,7 +103,7 @@ func (r *run) server(record checkpoint.Record) checkpoint.Server {
 	return s
 }
 
-func (r *run) compare(record checkpoint.Record, found bool, slot checkpoint.Slot) (checkpoint.Decision, error) {
+func (r *run) compareWith(record checkpoint.Record, found bool, slot checkpoint.Slot) (checkpoint.Decision, error) {
 	decision, err := checkpoint.Compare(pointer(record, found), slot, r.server(record), r.cfg.Slot, r.cfg.Accept)
 	if err != nil {
 		return decision, fmt.Errorf("pipeline %q: %w", r.cfg.Pipeline, err)
@@ -129,8 +134,12 @@ func (r *run) standBy(ctx context.Context, busy error) error {
 			return busy
 		}
 		held := fmt.Sprintf("slot %q is held by %s", r.cfg.Slot, info.Holder())
+		if info.HeldBySomebodyElse(r.cfg.Postgres.ApplicationName) {
+			held += fmt.Sprintf(", which is no instance of this pipeline: where it is not to have the slot, SELECT pg_terminate_backend(%d); frees it", info.ActivePID)
+		}
 		if p := r.Progress(); p.State != Standby || p.Reason != held {
 			r.log.Info().Str("holder", held).Msg("standing by: will take over when the slot is free")
+			r.trouble.Well(time.Now()) // what comes next is the other instance's
 		}
 		r.board.state(Standby, held)
 		if err := r.session.Listen(ctx, jitter(maxStandby)); err != nil {

@@ -10,7 +10,7 @@ import (
 // simBroker is a Kafka: partitions, two transactional ids, one checkpoint topic.
 type simBroker struct {
 	s           *sim
-	log         [][]simRecord // by partition
+	log         [][]simRecord // by partition; the last one is that of dead letters
 	checkpoints []simCheckpoint
 	lanes       [2]simLane
 	copies      map[int][]*simInstance // who published a row that a read_committed reader sees
@@ -53,7 +53,7 @@ var (
 func (b *simBroker) partition(key string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key))
-	return int(h.Sum32()) % len(b.log)
+	return int(h.Sum32()) % (len(b.log) - 1)
 }
 
 // claim fences whoever held the lane before, and ends what it left open.
@@ -101,6 +101,7 @@ func (b *simBroker) transaction(lane, epoch int, by *simInstance) (*simTransacti
 
 // append writes a row; in is nil outside of a transaction.
 func (b *simBroker) append(p int, row simRow, by *simInstance, in *simTransaction) {
+	b.checkPlace(p, row)
 	b.log[p] = append(b.log[p], simRecord{row, in})
 	if in == nil {
 		b.appear(row, by)
@@ -176,7 +177,10 @@ func (b *simBroker) unsettled() bool {
 	return false
 }
 
-func (b *simBroker) visible(row simRow) bool { return len(b.copies[row.number]) > 0 }
+// visible, or left out by the policy.
+func (b *simBroker) visible(row simRow) bool {
+	return len(b.copies[row.number]) > 0 || b.s.poison.skipped[row.number]
+}
 
 // appear makes a row visible to a read_committed reader. Twice is lawful only
 // where an instance that delivers at least once was ended or paused behind its
@@ -186,6 +190,8 @@ func (b *simBroker) appear(row simRow, by *simInstance) {
 		switch {
 		case before == by:
 			b.s.fail("row %d published twice by %s", row.number, by)
+		case before.clean && !by.paused && !by.gone:
+			b.s.fail("row %d published by %s, which stopped cleanly, and again by %s", row.number, before, by)
 		case before.exactly && by.exactly:
 			b.s.fail("row %d published by %s and again by %s", row.number, before, by)
 		case before.exactly && !by.paused && !by.gone && !before.paused:
@@ -201,6 +207,9 @@ func (b *simBroker) appear(row simRow, by *simInstance) {
 func (b *simBroker) checkWhole(tx *simTransaction) {
 	for _, row := range tx.rows {
 		source := b.s.source[row.number]
+		if source.old {
+			continue // a snapshot's pages are not its transactions
+		}
 		for _, other := range source.rows {
 			if b.visible(other) {
 				continue
@@ -228,7 +237,7 @@ func (b *simBroker) checkCovered(tx *simTransaction) {
 	}
 	for b.known < len(v.txs) && v.txs[b.known].commit < tx.record.Covered {
 		for _, row := range v.txs[b.known].rows {
-			if !b.visible(row) && !v.txs[b.known].given {
+			if !b.visible(row) && !v.txs[b.known].given && !v.txs[b.known].old {
 				b.s.fail("checkpoint %s of %s covers row %d of transaction %s, which is lost", tx.record.Covered, tx.by, row.number, v.txs[b.known].commit)
 			}
 		}

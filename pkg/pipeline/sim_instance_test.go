@@ -1,14 +1,17 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/sink/schedule"
 )
 
 // simInstance is one run of walstream, from the first step of its start.
@@ -16,24 +19,31 @@ type simInstance struct {
 	s       *sim
 	name    int
 	exactly bool // delivery
-	at      int  // of startOrder; at its end it streams
 	waited  bool // for the slot
-	looks   int  // at an open transaction
+
+	// The order of the start runs as a coroutine: next runs it up to the end of the
+	// next step; drop ends it where it stands.
+	next  func() (struct{}, bool)
+	drop  func()
+	yield func(struct{}) bool
 
 	// What the start has found.
 	sender   *simWalsender // nil before it held the slot
 	slot     checkpoint.Slot
 	server   checkpoint.Server
 	left     map[uint32]pglogrepl.LSN
-	epochs   [simLanes]int
-	record   checkpoint.Record
+	epochs   [schedule.Lanes]int
 	decision checkpoint.Decision
-	accepted bool // a decision of an operator moved the position
+	failed   error // the start ended with it
+	accepted bool  // a decision of an operator moved the position
+
+	pages *simPages // it publishes a snapshot
 
 	core     *Core
 	sink     simPublisher
 	stopping bool
 	graceEnd time.Time // of the stop
+	clean    bool      // it stopped, and left no transaction half published
 	paused   bool      // it was, and has lost the slot meanwhile
 	gone     bool      // killed; only what it has sent is still on its way
 }
@@ -47,19 +57,39 @@ func (i *simInstance) String() string {
 
 func (i *simInstance) streams() bool { return i.core != nil }
 
-// startOrder is the order of every start (design section 5). An instance may be
-// paused or killed, and others may do anything, between any two of its steps.
-var startOrder = []func(*simInstance) error{
-	(*simInstance).load, // as a look: nobody is disturbed
-	(*simInstance).take,
-	(*simInstance).claimFirst,
-	(*simInstance).claimSecond,
-	(*simInstance).settled,
-	(*simInstance).load, // this one counts
-	(*simInstance).compare,
-	(*simInstance).write,
-	(*simInstance).stream,
+// starting goes on with the start, by one step of the product's own order.
+func (i *simInstance) starting() error {
+	if i.next == nil {
+		i.next, i.drop = iter.Pull(func(yield func(struct{}) bool) {
+			i.yield = yield
+			if i.decision, i.failed = start(context.Background(), i); i.failed == nil && i.decision.Start.Page != nil {
+				i.failed = i.collect()
+			}
+		})
+	}
+	if _, between := i.next(); between {
+		return nil
+	}
+	i.next, i.drop = nil, nil
+	if errors.Is(i.failed, errBusy) { // the standby instance goes back to 1
+		i.waited = true
+		return nil
+	}
+	if i.failed != nil {
+		return i.failed
+	}
+	return i.stream()
 }
+
+// between two steps it may be paused or killed, and others may do anything.
+func (i *simInstance) between() error {
+	if !i.yield(struct{}{}) {
+		return errDied
+	}
+	return nil
+}
+
+var _ starter = (*simInstance)(nil)
 
 var (
 	errBusy      = errors.New("the slot is held by another instance")
@@ -67,14 +97,11 @@ var (
 	errDied      = errors.New("killed")
 )
 
-// load the newest checkpoint.
-func (i *simInstance) load() error {
-	i.record = i.s.broker.newest()
-	return nil
-}
+// look finds nothing here that would stop it.
+func (i *simInstance) look(context.Context) error { return i.between() }
 
 // take the slot: the lock. What slot and server are is read while it is held.
-func (i *simInstance) take() error {
+func (i *simInstance) take(context.Context) error {
 	v := i.s.server
 	if v.sender != nil {
 		return errBusy
@@ -87,34 +114,38 @@ func (i *simInstance) take() error {
 		i.s.TakenOver++
 	}
 	i.s.say("%s: takes the slot at %s", i, v.slot)
-	return nil
+	return i.between()
 }
 
-func (i *simInstance) claimFirst() error { return i.claim(0) }
+// hold: a walsender of the model keeps the slot without statuses.
+func (i *simInstance) hold(ctx context.Context, rest func(context.Context) error) error {
+	return rest(ctx)
+}
 
-func (i *simInstance) claimSecond() error { return i.claim(1) }
-
-func (i *simInstance) claim(lane int) error {
+func (i *simInstance) claim(_ context.Context, lane int) error {
 	i.epochs[lane] = i.s.broker.claim(lane, i)
-	return nil
+	return i.between()
 }
 
-// settled waits until no transaction is open on the checkpoint topic.
-func (i *simInstance) settled() error {
-	if i.s.broker.unsettled() {
-		if i.looks++; i.looks > 3 {
-			return errUnsettled
+// load waits until no transaction is open on the checkpoint topic.
+func (i *simInstance) load(context.Context) (checkpoint.Record, bool, error) {
+	for looks := 0; i.s.broker.unsettled(); looks++ {
+		if looks == 3 {
+			return checkpoint.Record{}, false, errUnsettled
 		}
-		i.at--
+		if err := i.between(); err != nil {
+			return checkpoint.Record{}, false, err
+		}
 	}
-	return nil
+	record := i.s.broker.newest()
+	return record, true, i.between()
 }
 
 // identity is the server as Compare wants it, seen from the record's timeline.
-func (i *simInstance) identity() checkpoint.Server {
+func (i *simInstance) identity(record checkpoint.Record) checkpoint.Server {
 	id := i.server
-	if i.record.Timeline != id.Timeline {
-		left, known := i.left[i.record.Timeline]
+	if record.Timeline != id.Timeline {
+		left, known := i.left[record.Timeline]
 		id.SwitchPoint, id.SwitchUnknown = left, !known
 	}
 	return id
@@ -122,42 +153,45 @@ func (i *simInstance) identity() checkpoint.Server {
 
 // compare, and answer a refusal as an operator would who did what its remedy
 // says. Nobody answers one that lost the slot meanwhile.
-func (i *simInstance) compare() error {
+func (i *simInstance) compare(record checkpoint.Record, _ bool) (checkpoint.Decision, error) {
 	s := i.s
 	var accept checkpoint.Accept
 	for {
-		decision, err := checkpoint.Compare(&i.record, i.slot, i.identity(), "s", accept)
+		decision, err := checkpoint.Compare(&record, i.slot, i.identity(record), "s", accept)
 		if err == nil {
-			if i.decision = decision; decision.Accepted != "" {
+			if decision.Accepted != "" {
 				i.accepted = true
 				s.Accepted++
 				s.say("%s: accepted: %s", i, decision.Accepted)
 			}
-			return nil
+			if record.Phase == checkpoint.PhaseSetup && s.snapshots.wants {
+				decision.Start.Page = &checkpoint.Page{From: decision.Start.Covered}
+			}
+			return decision, i.between()
 		}
 		var refusal *checkpoint.Refusal
 		if !errors.As(err, &refusal) {
 			s.fail("compare: %v", err)
 		}
 		if i.paused {
-			return err
+			return decision, err
 		}
 		switch refusal.Kind {
 		case checkpoint.RefuseRestored:
 			if !s.server.restored {
 				s.fail("refused, and the server was not restored: %v", err)
 			}
-			return err
+			return decision, err
 		case checkpoint.RefuseTimeline:
 			if accept.LostTail != 0 {
 				s.fail("refused again: %v", err)
 			}
-			accept.LostTail = i.left[i.record.Timeline]
+			accept.LostTail = i.left[record.Timeline]
 		case checkpoint.RefuseGap:
 			if accept.GapTo != 0 {
 				s.fail("refused again: %v", err)
 			}
-			accept.GapFrom, accept.GapTo = i.record.Covered, i.slot.Confirmed
+			accept.GapFrom, accept.GapTo = record.Covered, i.slot.Confirmed
 			if accept.LostTail != 0 {
 				accept.GapFrom = accept.LostTail
 			}
@@ -173,20 +207,18 @@ func (i *simInstance) base() checkpoint.Record {
 	return checkpoint.Record{Pipeline: "p", SystemID: "7", Timeline: i.server.Timeline, Database: "d", Slot: "s", Phase: checkpoint.PhaseSetup}
 }
 
-// write: what the start counts on becomes durable before anything is confirmed.
-func (i *simInstance) write() error {
-	if !i.accepted && i.record.Phase != checkpoint.PhaseSetup {
-		return nil
-	}
+func (i *simInstance) write(_ context.Context, edge checkpoint.Edge) error {
 	trouble := i.s.rnd.IntN(20)
 	if trouble == requestLost {
 		return errUnknown
 	}
-	err := i.s.broker.write(i.base().With(i.decision.Start), i.epochs[0], i)
+	if err := i.s.broker.write(i.base().With(edge), i.epochs[0], i); err != nil {
+		return err
+	}
 	if trouble == answerLost {
 		return errUnknown
 	}
-	return err
+	return i.between()
 }
 
 // stream from the decision.
@@ -197,32 +229,25 @@ func (i *simInstance) stream() error {
 		s.Resumed++
 	}
 	i.sender.alsoLegal = start.Covered
+	cfg := CoreConfig{Start: start, SlotConfirmed: i.slot.Confirmed, Source: i.sender}
+	if i.pages != nil {
+		cfg = i.streamPages()
+		start = cfg.Start
+	}
 	sink := newSimSink(s.broker, i, start, i.base().With(start))
 	if i.exactly {
-		i.sink = newSimTransactional(sink, s.maxTime)
+		i.sink = newSimTransactional(sink)
 	} else {
 		i.sink = &simIdempotent{sink}
 	}
 	s.say("%s: streams from %s (commit %s #%d), slot %s", i, start.Covered, start.CommitLSN, start.Ordinal, i.slot.Confirmed)
-	i.core = NewCore(CoreConfig{
-		Start: start, SlotConfirmed: i.slot.Confirmed, Limits: s.limits, Mapper: keyValueMapper{},
-		Sink: i.sink, Source: i.sender, Pacer: NewPacer(5*time.Second, 15*time.Second, s.now), Whole: i.exactly,
-	})
+	cfg.Limits, cfg.Mapper, cfg.Sink, cfg.Whole = s.limits, keyValueMapper{}, i.sink, i.exactly
+	cfg.Pacer = NewPacer(5*time.Second, 15*time.Second, s.now)
+	i.core = NewCore(cfg)
 	return nil
 }
 
 func betweenClaims(i *simInstance) bool { return (i.epochs[0] == 0) != (i.epochs[1] == 0) }
-
-// starting is the next step of the start.
-func (i *simInstance) starting() error {
-	i.at++
-	err := startOrder[i.at-1](i)
-	if errors.Is(err, errBusy) { // the standby instance goes back to 1
-		i.at, i.waited = 0, true
-		return nil
-	}
-	return err
-}
 
 // work is one thing that happens in the instance or to its records.
 func (i *simInstance) work(n int) error {
@@ -232,6 +257,9 @@ func (i *simInstance) work(n int) error {
 	case n < 420:
 		return i.frames(1 + rnd.IntN(5))
 	case n < 480:
+		if i.pages != nil {
+			return nil
+		}
 		if payload, ok := i.sender.keepalive(rnd, false); ok && !i.stopping && !i.core.Full() {
 			return i.core.OnFrame(payload, s.now)
 		}
@@ -263,10 +291,20 @@ func (i *simInstance) commit(n int) {
 	}
 }
 
+// completes: an instance that stops takes in the rest of a transaction that is
+// published in part.
+func (i *simInstance) completes() bool {
+	return i.pages == nil && i.core.Partial() && !i.s.now.After(i.graceEnd)
+}
+
 // frames hands over up to n frames, as long as the window is open.
 func (i *simInstance) frames(n int) error {
-	for ; n > 0 && !i.stopping && !i.core.Full(); n-- {
-		payload, ok := i.sender.frame()
+	next := i.sender.frame
+	if i.pages != nil {
+		next = i.pageFrame
+	}
+	for ; n > 0 && (!i.stopping || i.completes()) && !i.core.Full() && !i.core.Reached(); n-- {
+		payload, ok := next()
 		if !ok {
 			return nil
 		}
@@ -281,7 +319,7 @@ func (i *simInstance) frames(n int) error {
 func (i *simInstance) settle() error {
 	s, k := i.s, i.sink.common()
 	err := i.frames(1 << 20)
-	if err == nil && len(i.sender.queue) == 0 && !i.core.Full() && !i.stopping {
+	if err == nil && i.pages == nil && len(i.sender.queue) == 0 && !i.core.Full() && !i.stopping {
 		if payload, ok := i.sender.keepalive(s.rnd, true); ok {
 			err = i.core.OnFrame(payload, s.now)
 		}
@@ -305,5 +343,5 @@ func (i *simInstance) settle() error {
 
 func (i *simInstance) settledAll() bool {
 	v := i.s.server
-	return i.sender.next == len(v.txs) && v.slot == v.end && !i.core.ledger.Pending()
+	return i.pages == nil && i.sender.next == len(v.txs) && v.slot == v.end && !i.core.ledger.Pending()
 }

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pglogrepl"
 
@@ -17,23 +16,23 @@ type simEvent struct {
 	row      simRow
 	position decode.Position
 	ticket   checkpoint.Ticket
-	begun    checkpoint.Edge
-	in       *simCommit // the Kafka transaction it was given to; nil outside of one
+	begun    *checkpoint.Edge // exactly-once: where its transaction began
+	weight   int              // likewise
+	skip     bool             // left out by the policy
+	letter   bool             // a dead letter
+	in       *simCommit       // the Kafka transaction it was given to; nil outside of one
 }
 
 // simCommit is one Kafka transaction as its writer sees it.
 type simCommit struct {
 	lane    int
 	epoch   int
-	began   time.Time
 	edge    checkpoint.Edge // of its checkpoint
 	state   simState
-	record  simState  // of the checkpoint's record
-	left    int       // rows without an answer
-	whole   int       // exactly-once: PostgreSQL transactions to take in yet
-	last    *simEvent // likewise: of one that is not complete
-	idle    bool      // likewise: idle time only
-	outcome error
+	record  simState    // of the checkpoint's record
+	left    int         // rows without an answer
+	planned *simPlanned // exactly-once
+	outcome error       // of the request to commit
 }
 
 // simState of a transaction rises: rows are handed over, then the checkpoint is
@@ -68,6 +67,8 @@ type simSink struct {
 	report   checkpoint.Report
 	err      error
 	inFlight int
+	durable  pglogrepl.LSN // at-least-once: of the last checkpoint
+	blocked  int           // the bad row before which it stops
 }
 
 func newSimSink(b *simBroker, i *simInstance, start checkpoint.Edge, base checkpoint.Record) *simSink {
@@ -100,7 +101,7 @@ func (k *simSink) take(e *outbox.Event, t checkpoint.Ticket) simEvent {
 }
 
 func (k *simSink) enqueue(e simEvent) {
-	p := k.b.partition(e.row.key)
+	p := e.partitionOf(k.b)
 	k.queue[p] = append(k.queue[p], e)
 }
 
@@ -206,7 +207,7 @@ func (k *simSink) fail(err error) {
 
 // begin a Kafka transaction.
 func (k *simSink) begin(lane int) *simCommit {
-	c := &simCommit{lane: lane, epoch: k.i.epochs[lane], began: k.b.s.now}
+	c := &simCommit{lane: lane, epoch: k.i.epochs[lane]}
 	k.open = append(k.open, c)
 	return c
 }
@@ -220,9 +221,9 @@ const (
 	answerLost
 )
 
-// advance moves a transaction on by one step, and reports that it has been
-// answered with success.
-func (k *simSink) advance(c *simCommit, trouble int) (committed bool) {
+// advance moves a transaction on by one step, and reports that its outcome is
+// known, or known to be unknown.
+func (k *simSink) advance(c *simCommit, trouble int) (known bool) {
 	switch c.state {
 	case handing:
 	case finishing:
@@ -232,21 +233,22 @@ func (k *simSink) advance(c *simCommit, trouble int) (committed bool) {
 		}
 	case asked:
 		if trouble == requestLost {
-			k.fail(errUnknown)
-			return false
+			c.outcome = errUnknown
+			return true
 		}
 		if k.deliver(c); trouble == answerLost {
-			k.fail(errUnknown)
+			c.outcome = errUnknown
+			return true
 		}
 	case ended:
-		if c.outcome != nil {
-			k.fail(c.outcome)
-			return false
-		}
-		k.open = slices.DeleteFunc(k.open, func(o *simCommit) bool { return o == c })
 		return true
 	}
 	return false
+}
+
+// close a transaction that is committed.
+func (k *simSink) close(c *simCommit) {
+	k.open = slices.DeleteFunc(k.open, func(o *simCommit) bool { return o == c })
 }
 
 // deliver a request to commit.
@@ -282,7 +284,11 @@ type simIdempotent struct{ *simSink }
 
 func (k *simIdempotent) Begin(checkpoint.Edge) {}
 
-func (k *simIdempotent) Submit(e *outbox.Event, t checkpoint.Ticket) { k.enqueue(k.take(e, t)) }
+func (k *simIdempotent) Submit(e *outbox.Event, t checkpoint.Ticket) {
+	if k.blocked == 0 {
+		k.enqueue(k.take(e, t))
+	}
+}
 
 func (k *simIdempotent) End(checkpoint.Edge) {}
 
@@ -302,17 +308,24 @@ func (k *simSink) want(edge checkpoint.Edge) {
 }
 
 func (k *simIdempotent) commit(trouble int) {
-	if k.err != nil {
+	if k.stop(); k.err != nil {
 		return
 	}
 	if len(k.open) == 0 {
-		if k.wanted.Covered > max(k.start.Covered, k.base.Covered) {
+		if k.wanted.Covered > max(k.start.Covered, k.durable) {
 			k.begin(0).finish(k.wanted)
 		}
 		return
 	}
-	if c := k.open[0]; k.advance(c, trouble) {
-		k.base = k.base.With(c.edge)
-		k.report.Durable = c.edge
+	c := k.open[0]
+	if !k.advance(c, trouble) {
+		return
 	}
+	if c.outcome != nil {
+		k.fail(c.outcome)
+		return
+	}
+	k.close(c)
+	k.durable = c.edge.Covered
+	k.report.Durable = c.edge
 }

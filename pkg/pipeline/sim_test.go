@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/sink/schedule"
 )
 
 // sim is one simulated world: a PostgreSQL, a Kafka, and instances of walstream,
@@ -21,20 +22,24 @@ type sim struct {
 	story []string
 	now   time.Time
 
-	keys    int
-	limits  checkpoint.Limits
-	maxTime time.Duration // that a Kafka transaction takes in rows
-	exactly int           // chance in a hundred that an instance delivers exactly once
-	awake   int           // likewise that a paused one goes on for a while
-	sleepy  int           // likewise that one is paused between two steps of its start
+	keys         int
+	limits       checkpoint.Limits
+	weight       int              // of a row
+	transactions schedule.Options // exactly-once
+	exactly      int              // chance in a hundred that an instance delivers exactly once
+	awake        int              // likewise that a paused one goes on for a while
+	sleepy       int              // likewise that one is paused between two steps of its start
 
 	server  *simServer
 	broker  *simBroker
 	source  map[int]*simTx // of each row
+	began   []*simInstance // all there ever were
 	live    []*simInstance // one, or with a standby instance two
 	zombies []*simInstance // paused when they lost the slot, or gone with requests on their way
 	stopped error          // a person is needed
 
+	poison    simPoison
+	snapshots simSnapshots
 	simCounts
 	rows, names, gaps int
 }
@@ -52,14 +57,15 @@ func (s *sim) say(format string, args ...any) {
 
 func newSim(seed uint64, told bool) *sim {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	s := &sim{rnd: rnd, told: told, now: midnight, keys: 1 + rnd.IntN(5), source: map[int]*simTx{}}
+	s := &sim{rnd: rnd, told: told, now: midnight, keys: 1 + rnd.IntN(5), source: map[int]*simTx{}, poison: newSimPoison(seed), snapshots: newSimSnapshots(seed)}
 	s.limits = checkpoint.Limits{Events: 1 + rnd.IntN(12), Bytes: 1 << 30}
-	s.maxTime = []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, time.Hour}[rnd.IntN(4)]
+	s.transactions = s.scheduleOptions()
+	s.weight = []int{1, 100 << 10, 512 << 10, 2 << 20}[rnd.IntN(4)]
 	s.exactly = []int{0, 100, 100, 60}[rnd.IntN(4)]
 	s.awake = []int{3, 8, 20}[rnd.IntN(3)]
 	s.sleepy = []int{2, 5, 15}[rnd.IntN(3)]
-	s.server = &simServer{s: s, end: 1000, xid: 700, timeline: 1, left: map[uint32]pglogrepl.LSN{}}
-	s.broker = &simBroker{s: s, log: make([][]simRecord, 1+rnd.IntN(3)), copies: map[int][]*simInstance{}, refuses: map[int]int{}}
+	s.server = &simServer{s: s, end: 1000, xid: 700, timeline: 1, left: map[uint32]pglogrepl.LSN{}, deleted: map[int]bool{}}
+	s.broker = &simBroker{s: s, log: make([][]simRecord, 2+rnd.IntN(3)), copies: map[int][]*simInstance{}, refuses: map[int]int{}}
 	for range 1 + rnd.IntN(2) {
 		s.live = append(s.live, s.newInstance())
 	}
@@ -68,11 +74,20 @@ func newSim(seed uint64, told bool) *sim {
 
 func (s *sim) newInstance() *simInstance {
 	s.names++
-	return &simInstance{s: s, name: s.names, exactly: s.rnd.IntN(100) < s.exactly}
+	i := &simInstance{s: s, name: s.names, exactly: s.rnd.IntN(100) < s.exactly}
+	s.began = append(s.began, i)
+	return i
 }
 
 // run returns what was broken, if anything.
 func (s *sim) run() (failure string) {
+	defer func() {
+		for _, i := range s.began {
+			if i.drop != nil {
+				i.drop()
+			}
+		}
+	}()
 	defer func() {
 		if r := recover(); r != nil {
 			broken, ours := r.(simFailure)
@@ -100,6 +115,7 @@ func (s *sim) run() (failure string) {
 func (s *sim) setUp() {
 	first := s.live[0]
 	first.server = checkpoint.Server{Timeline: 1}
+	s.oldRows()
 	if err := s.broker.write(first.base(), s.broker.claim(0, nil), first); err != nil {
 		s.fail("%v", err)
 	}
@@ -111,6 +127,9 @@ func (s *sim) step() {
 	s.now = s.now.Add(time.Duration(s.rnd.IntN(1000)) * time.Millisecond)
 	if s.rnd.IntN(100) < s.awake {
 		s.zombie()
+	}
+	if s.snapshots.wants && s.snapshots.rnd.IntN(20) == 0 {
+		s.server.remove()
 	}
 	switch n := s.rnd.IntN(1000); {
 	case n < 250:
@@ -124,7 +143,7 @@ func (s *sim) step() {
 			s.broker.refuses[1+s.rnd.IntN(s.rows+3)] = 1
 		}
 	case n < 335:
-		s.broker.timeOut(s.rnd.IntN(simLanes))
+		s.broker.timeOut(s.rnd.IntN(schedule.Lanes))
 	case n < 375:
 		s.accident()
 	default:
@@ -143,7 +162,7 @@ func (s *sim) act(i *simInstance) {
 		}
 		return
 	}
-	for range 1 + s.rnd.IntN(len(startOrder)) {
+	for range 1 + s.rnd.IntN(9) {
 		if s.after(i, i.starting()); i.streams() || !slices.Contains(s.live, i) {
 			return
 		}
@@ -295,13 +314,20 @@ func (s *sim) after(i *simInstance, err error) {
 		s.down(i, err)
 	case err != nil:
 		s.fail("%v", err)
-	case i.stopping && !i.paused && i.core.Drained():
+	case i.streams() && i.snapshotOver():
+		if !i.paused {
+			s.down(i, errors.New("the snapshot is complete"))
+		}
+	case i.stopping && i.pages != nil && !i.paused && i.core.Drained():
+		s.down(i, errors.New("stopped cleanly"))
+	case i.stopping && !i.paused && i.core.Drained() && !i.completes():
 		covered := i.core.ledger.Covered()
 		if err := i.core.FinalStatus(s.now); err == nil && s.server.slot < covered && covered > i.decision.Start.Covered {
 			s.fail("stopped cleanly with the slot at %s, the checkpoint at %s", s.server.slot, covered)
 		}
+		i.clean = !i.core.Partial()
 		s.down(i, errors.New("stopped cleanly"))
-	case i.stopping && s.maxTime > simGrace && s.now.After(i.graceEnd):
+	case i.stopping && s.transactions.MaxTime > simGrace && s.now.After(i.graceEnd):
 		// Idle time behind which a large transaction follows becomes durable with
 		// the part of it that is open, and that may take longer than the grace.
 		s.down(i, errors.New("the grace ran out"))
@@ -329,6 +355,7 @@ func (s *sim) otherHistoryOf(i *simInstance, err error) {
 func (s *sim) settle() {
 	clear(s.broker.refuses)
 	s.zombies = nil
+	s.poison.allowAll()
 	s.say("settling")
 	for round := 0; ; round++ {
 		if round > 2000 {
@@ -336,6 +363,10 @@ func (s *sim) settle() {
 		}
 		for _, i := range slices.Clone(s.live) {
 			err := i.settleStep()
+			if errors.Is(err, errUnsettled) { // its time comes
+				s.broker.timeOut(0)
+				s.broker.timeOut(1)
+			}
 			var refusal *checkpoint.Refusal
 			if errors.As(err, &refusal) { // and rightly so
 				s.OtherHistory++
@@ -367,8 +398,9 @@ func (s *sim) verify() {
 	promised := map[int]bool{}
 	for _, tx := range s.server.txs {
 		for _, row := range tx.rows {
-			promised[row.number] = !tx.given
-			if !s.broker.visible(row) && !tx.given {
+			gone := tx.old && s.snapshots.deleted[row.number] // it may have been before it was read
+			promised[row.number] = !tx.given && !gone
+			if !s.broker.visible(row) && promised[row.number] {
 				s.fail("row %d of transaction %s is lost", row.number, tx.commit)
 			}
 		}

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
-	"github.com/walstream/walstream/pkg/decode"
 	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/repeat"
 	"github.com/walstream/walstream/pkg/replication"
 	"github.com/walstream/walstream/pkg/sink"
 )
@@ -31,6 +32,10 @@ type Config struct {
 	Delivery    Delivery
 	// Transactions are the options of exactly-once delivery.
 	Transactions sink.TransactionalOptions
+
+	// Snapshot of the rows from before the slot, and a condition in SQL on them.
+	Snapshot      SnapshotMode
+	SnapshotWhere string
 
 	StatusInterval time.Duration
 	ShutdownGrace  time.Duration
@@ -52,7 +57,7 @@ const (
 	ExactlyOnce Delivery = "exactly-once"
 )
 
-// Supervisor runs a pipeline. There is one way to start, the order in attempt;
+// Supervisor runs a pipeline. There is one way to start, the order in order.go;
 // every error that is not a clean stop tears everything down and goes through it
 // again, so recovery has no code of its own.
 type Supervisor struct {
@@ -61,13 +66,20 @@ type Supervisor struct {
 	board    board
 	counters Counters
 	warned   map[string]bool
-	noted    string // why the last attempt ended, as it was logged
+	trouble  repeat.Episode         // attempts that failed, for the log
+	doubt    checkpoint.RefusalKind // of the last attempt, see doubted
+	wantText bool                   // a snapshot will read the stream
+	loggedIn bool                   // at both ends, once
+	// refusedSince is when a login was refused that had been accepted before, or led
+	// to a standby.
+	refusedSince time.Time
+	pause        sink.Pause // an operator's, as it was last read
 }
 
 // NewSupervisor returns a supervisor that has not started.
 func NewSupervisor(cfg Config) *Supervisor {
 	cfg.Kafka.Seen = sink.NewSeen()
-	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}}
+	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}, trouble: repeat.Episode{Calm: calm}}
 	now := time.Now()
 	s.board.current.Store(&Progress{
 		At: now, Since: now, DownSince: now, State: Connecting, Reason: "starting", Restarts: map[string]uint64{},
@@ -81,15 +93,28 @@ func (s *Supervisor) Progress() *Progress { return s.board.load() }
 // Pauses between attempts, before jitter.
 const (
 	firstPause = 100 * time.Millisecond
-	maxPause   = 30 * time.Second // failing
-	maxStandby = time.Second      // waiting for a slot
+	maxPause   = 5 * time.Second // failing: what comes back is seen soon
+	maxStandby = time.Second     // waiting for a slot
 	// healthyAfter is how long a run must have streamed for the next pause to
 	// begin small again, unless it confirmed something before.
 	healthyAfter = 10 * time.Second
+	// calm for so long, what ends a stream is news again.
+	calm = time.Minute
 )
 
 // Run keeps the pipeline going until ctx ends, or until an error needs a person.
 func (s *Supervisor) Run(ctx context.Context) error {
+	watching, unwatch := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { s.watchSlot(watching) })
+	defer func() {
+		unwatch()
+		watcher.Wait()
+	}()
+	return s.keepGoing(ctx)
+}
+
+func (s *Supervisor) keepGoing(ctx context.Context) error {
 	var pause time.Duration
 	for {
 		confirmed := s.Progress().Confirmed
@@ -99,13 +124,30 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		case err == nil, ctx.Err() != nil && (class.Action != Stop || class.Reason == unknown):
 			s.board.state(Stopped, "") // asked to stop, with nothing in flight
 			return nil
-		case class.Action == Stop:
+		case errors.Is(err, errSnapshotDone):
+			s.wantText = false
+			if s.cfg.Snapshot == SnapshotOnly {
+				s.board.state(Stopped, "")
+				return nil
+			}
+			continue
+		case errors.Is(err, errTurned):
+			pause, s.doubt = 0, ""
+			continue
+		case errors.Is(err, errTextStream), s.doubted(err):
+			continue
+		case class.Action == Stop && s.renewing(err):
+			if class = (Class{Retry, "credentials"}); errors.Is(err, replication.ErrInRecovery) {
+				class.Reason = "postgres"
+			}
+		case class.Action == Stop, class.Action == Wait && s.cfg.Kafka.OneShot != nil:
 			err = s.wayPast(err)
 			s.board.state(Refused, err.Error())
 			return err
 		}
 		p := s.Progress()
-		progressed := p.Confirmed > confirmed || p.State == Streaming && time.Since(p.Since) > healthyAfter
+		progressed := p.Confirmed > confirmed || errors.Is(err, sink.ErrSentAgain) || // each such start leaves fewer suspects
+			p.State == Streaming && time.Since(p.Since) > healthyAfter
 		pause = nextPause(pause, progressed, class)
 		s.note(class, err)
 		select {
@@ -113,6 +155,25 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		case <-time.After(jitter(pause)):
 		}
 	}
+}
+
+// renewalPatience is how long a login that is refused is tried again in a process
+// where it was accepted before: who renews a password or certificate changes two
+// places, one after the other, and a secret of Kubernetes reaches its pods after a
+// minute or more. Likewise a switchover: the old primary can be back as a standby
+// before its name leads to the new one. Its end is an exit as at a start.
+const renewalPatience = 3 * time.Minute
+
+// renewing tells whether err may be the moment between the two.
+func (s *Supervisor) renewing(err error) bool {
+	refused := errors.Is(err, replication.ErrInRecovery) || errors.Is(err, replication.ErrAuthentication) || errors.Is(err, replication.ErrTLS) || sink.RefusedLogin(err)
+	switch {
+	case !refused || !s.loggedIn || s.cfg.Kafka.OneShot != nil:
+		return false
+	case s.refusedSince.IsZero():
+		s.refusedSince = time.Now()
+	}
+	return time.Since(s.refusedSince) < renewalPatience
 }
 
 // nextPause doubles the one before, from firstPause after progress. One that
@@ -129,16 +190,19 @@ func nextPause(before time.Duration, progressed bool, class Class) time.Duration
 	return min(max(2*before, firstPause), limit)
 }
 
-// note makes the reason of the pause known, once for as long as it stays.
+// note makes the reason of the pause known; the log sums up what repeats itself.
 func (s *Supervisor) note(class Class, err error) {
 	state := Waiting
 	if class.Action == Wait {
 		state = Standby
 	}
 	busy := errors.Is(err, replication.ErrSlotBusy) // standBy has said so, and waited
-	if text := err.Error(); !busy && text != s.noted {
-		s.noted = text
-		s.log.Warn().Err(err).Str("reason", class.Reason).Msg("will start again")
+	if now := time.Now(); !busy {
+		event := s.log.Debug()
+		if s.trouble.Trouble(err.Error(), now) {
+			event = s.log.Warn()
+		}
+		s.troubles(event.Err(err).Str("reason", class.Reason), now).Msg("will start again")
 	}
 	s.board.update(func(p *Progress) {
 		p.Restarts = maps.Clone(p.Restarts)
@@ -147,21 +211,42 @@ func (s *Supervisor) note(class Class, err error) {
 	s.board.state(state, err.Error())
 }
 
-// wayPast adds to an error that holds the position at a transaction how to go on
-// without it. What is done to the table cannot help: the row is in the WAL.
+// troubles adds how often it failed, and within what time.
+func (s *Supervisor) troubles(event *zerolog.Event, now time.Time) *zerolog.Event {
+	return event.Int("failures", s.trouble.Count()).Stringer("within", s.trouble.Lasted(now).Round(time.Millisecond))
+}
+
+// atStart is the level of what a start has to say: one behind a failure that was
+// not told says nothing either.
+func (s *Supervisor) atStart(now time.Time) *zerolog.Event {
+	if s.trouble.Silent(now) {
+		return s.log.Debug()
+	}
+	return s.log.Info()
+}
+
+// wayPast adds to an error that holds the position at a row or a transaction how
+// to go on without it. What is done to the table cannot help: the row is in the
+// WAL.
 func (s *Supervisor) wayPast(err error) error {
-	var position decode.Position
-	if blocked, ok := errors.AsType[*BlockedError](err); ok {
-		position = blocked.Position
-	}
-	if refused, ok := errors.AsType[*sink.DeliveryError](err); ok {
-		position = refused.Position
-	}
-	past := fmt.Sprintf("'%s'", position.CommitLSN+1)
+	blocked, mapping := errors.AsType[*BlockedError](err)
+	bad, row := errors.AsType[*outbox.RowError](err)
+	refused, delivery := errors.AsType[*sink.DeliveryError](err)
+	_, poison := sink.Flaw(err)
+	_, runaway := errors.AsType[*sink.RunawayError](err)
+	past := "pg_current_wal_lsn()"
 	switch {
-	case errors.Is(err, replication.ErrPublicationMissing):
-		past = "pg_current_wal_lsn()"
-	case position.CommitLSN == 0:
+	case runaway:
+		return err // it says so itself: one row less is no help
+	case row:
+		return s.wayPastRow(err, bad.Position)
+	case delivery && poison:
+		return s.wayPastRow(err, refused.Position)
+	case delivery:
+		past = fmt.Sprintf("'%s'", refused.Position.CommitLSN+1)
+	case mapping:
+		past = fmt.Sprintf("'%s'", blocked.Position.CommitLSN+1)
+	case !errors.Is(err, replication.ErrPublicationMissing):
 		return err
 	}
 	return fmt.Errorf("%w. If nothing else helps, go on without the transaction: SELECT pg_replication_slot_advance('%s', %s); "+
@@ -171,31 +256,35 @@ func (s *Supervisor) wayPast(err error) error {
 // jitter spreads pauses, so that instances do not come all at once.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
 
-// attempt is the order of every start (design section 5), then the stream.
-//
-//  1. Read slot and checkpoint; stop on another server, before anybody is disturbed.
-//  2. Take the slot. It is the lock: nobody writes to or fences in Kafka without it.
-//  3. Fence: what a dead instance left open ends.
-//  4. Read the checkpoint again: this one counts.
-//  5. Compare; only then take frames.
+// attempt is the order of every start (order.go), then the stream.
 func (s *Supervisor) attempt(ctx context.Context) (err error) {
 	run := &run{Supervisor: s}
 	defer run.close()
+	if err := run.obeyPause(ctx); err != nil {
+		return err
+	}
 	if err := run.connect(ctx); err != nil {
 		return err
 	}
-	if err := run.look(ctx); err != nil { // 1
+	if err := run.prepare(ctx); err != nil {
 		return err
 	}
-	if err := run.take(ctx); err != nil { // 2
-		if errors.Is(err, replication.ErrSlotBusy) {
-			return run.standBy(ctx, err)
-		}
+	decision, err := start(ctx, run)
+	if err == nil || errors.Is(err, replication.ErrSlotBusy) {
+		s.loggedIn, s.refusedSince = true, time.Time{}
+	}
+	switch {
+	case errors.Is(err, replication.ErrSlotBusy) && s.cfg.Kafka.OneShot == nil:
+		return run.standBy(ctx, err)
+	case err != nil:
 		return err
 	}
-	core, err := run.claim(ctx) // 3, 4, 5
-	if err != nil {
-		return err
+	switch page := decision.Start.Page; {
+	case page != nil:
+		return run.snapshot(ctx, decision.Start)
+	case s.cfg.Snapshot == SnapshotOnly:
+		s.log.Warn().Msg("snapshot only: there is none to be made, the pipeline has begun to stream before")
+		return errSnapshotDone
 	}
-	return run.stream(ctx, core)
+	return run.stream(ctx, run.core(decision))
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -35,23 +37,65 @@ type Options struct {
 	// defaults. It holds a secret and is never printed.
 	Postgres        string
 	ApplicationName string
+	// Password is asked at each connect for the one to use; found is what address,
+	// variables or password file have at that moment. nil: that.
+	Password func(found string) (string, error)
+	// Dial replaces the dialer, for tests in virtual time. Names are then handed
+	// to it as they are, without being looked up.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// config parses the address; errors never repeat it, it may hold a password.
+// config parses the address; errors never repeat it, it may hold a password. The
+// files it names (passfile, sslrootcert, sslcert, sslkey) are read anew each time.
 func (o Options) config() (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(o.Postgres)
 	if err != nil {
-		return nil, fmt.Errorf("parse the PostgreSQL address: %w", redact(err))
+		reason := redact(err)
+		if strings.Contains(err.Error(), badTLSFile) {
+			return nil, fmt.Errorf("%w: %w", ErrCredentials, reason)
+		}
+		return nil, fmt.Errorf("parse the PostgreSQL address: %w", reason)
+	}
+	if o.Password != nil {
+		if cfg.Password, err = o.Password(cfg.Password); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCredentials, err)
+		}
 	}
 	cfg.RuntimeParams["application_name"] = o.ApplicationName
 	for name, value := range SessionSettings() {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.AfterConnect = NewerSettings
+	if cfg.ValidateConnect == nil && hosts(&cfg.Config) > 1 {
+		// Of several servers one takes writes, and only that one has what we read.
+		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
 	}
+	if o.Dial != nil {
+		cfg.DialFunc = o.Dial
+		cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	}
 	return cfg, nil
+}
+
+// badTLSFile is all that pgconn says when a file of certificates or keys cannot be
+// used.
+const badTLSFile = "failed to configure TLS"
+
+// hosts is how many servers an address names. pgconn's fallbacks are also other
+// ways to the same one.
+func hosts(cfg *pgconn.Config) int {
+	type server struct {
+		host string
+		port uint16
+	}
+	seen := map[server]bool{{cfg.Host, cfg.Port}: true}
+	for _, f := range cfg.Fallbacks {
+		seen[server{f.Host, f.Port}] = true
+	}
+	return len(seen)
 }
 
 // Database is the name of the database the options lead to.
@@ -87,6 +131,7 @@ type Identity struct {
 	SystemID string
 	Timeline uint32
 	Flushed  pglogrepl.LSN
+	Now      time.Time // by its clock, when Flushed was read; zero: not asked
 	Database string
 	// Left says at which LSN the server's history left each earlier timeline.
 	Left map[uint32]pglogrepl.LSN
@@ -101,6 +146,8 @@ type Conn struct {
 	timeout  time.Duration // wal_sender_timeout in force
 	status   []byte
 	done     chan struct{} // closed when the reader goroutine has ended; nil before Start
+	born     time.Time
+	toldAt   atomic.Int64 // when the server was last written to, since born; 0 before Start
 }
 
 // Connect opens a replication connection. currentTimeout is the
@@ -110,7 +157,7 @@ func Connect(ctx context.Context, o Options, currentTimeout time.Duration) (*Con
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{}
+	c := &Conn{born: time.Now()}
 	cfg.RuntimeParams["replication"] = "database"
 	if currentTimeout == 0 || currentTimeout > ourWalSenderTimeout {
 		cfg.RuntimeParams["wal_sender_timeout"] = strconv.FormatInt(ourWalSenderTimeout.Milliseconds(), 10)
@@ -172,6 +219,9 @@ func parsePGDuration(s string) (time.Duration, error) {
 // Identify asks who the server is and where it comes from.
 func (c *Conn) Identify(ctx context.Context) (Identity, error) {
 	r, err := pglogrepl.IdentifySystem(ctx, c.pg)
+	if sqlState(err) == stateSyntaxError { // somebody dropped the parameter that asks for replication
+		return Identity{}, fmt.Errorf("identify the server: %w: %w", ErrPooler, err)
+	}
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify the server: %w", classify(err))
 	}
@@ -209,6 +259,9 @@ func (c *Conn) history(ctx context.Context, timeline int32) (map[uint32]pglogrep
 type Stream struct {
 	Slot, Publication string
 	Binary            bool
+	// PassOver goes on where the publication was not there yet when changes were
+	// made, as far as the server does (PostgreSQL 18): somebody has accepted that.
+	PassOver bool
 }
 
 // Start takes the slot and begins to stream from its own confirmed position.
@@ -222,13 +275,16 @@ func (c *Conn) Start(ctx context.Context, s Stream) error {
 	if s.Binary {
 		args = append(args, "binary 'true'")
 	}
+	began := c.sinceBorn()
 	err := pglogrepl.StartReplication(ctx, c.pg, quoteIdentifier(s.Slot), 0, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication, PluginArgs: args,
 	})
 	if err != nil {
 		return fmt.Errorf("start replication on slot %q: %w", s.Slot, classify(err))
 	}
+	c.toldAt.Store(began)
 	c.Reader = newReader(c.messages.in)
+	c.passOver = s.PassOver
 	c.done = make(chan struct{})
 	go func() {
 		defer close(c.done)
@@ -262,13 +318,14 @@ func (c *Conn) SendStatus(received, confirmed pglogrepl.LSN, wantReply bool) err
 }
 
 func (c *Conn) write(b []byte) error {
-	socket := c.pg.Conn()
+	socket, began := c.pg.Conn(), c.sinceBorn()
 	if err := socket.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return fmt.Errorf("%w: %w", ErrStreamEnded, err)
 	}
 	if _, err := socket.Write(b); err != nil {
 		return fmt.Errorf("%w: write: %w", ErrStreamEnded, err)
 	}
+	c.toldAt.Store(began)
 	return nil
 }
 

@@ -23,11 +23,17 @@ func classifyLogin(err error) error {
 	if !errors.As(err, &pg) {
 		return classifyTLS(cfg, err)
 	}
+	if isPooler(pg) {
+		return fmt.Errorf("%w: %w", ErrPooler, err)
+	}
 	// A routine's name is not translated, as messages are. set_config_option and
 	// set_config_with_handle judge the parameters of the address.
 	if strings.HasPrefix(pg.Routine, "set_config") || pg.Code == stateUndefinedObject ||
 		pg.Code == stateInvalidParameter || pg.Code == stateCannotChangeNow {
 		return fmt.Errorf("%w; whatever is no parameter of a connection is passed on as a setting of the server: correct it or leave it out: %w", ErrAddress, err)
+	}
+	if pg.Code == stateInvalidAuthorization && strings.Contains(pg.Message, "not permitted to log in") {
+		return &RightError{What: "the LOGIN attribute", SQL: fmt.Sprintf("ALTER ROLE %s LOGIN;", quoteIdentifier(cfg.User)), Err: err}
 	}
 	switch database := cfg.Database; {
 	case pg.Code == stateUndefinedDatabase:
@@ -50,16 +56,21 @@ func classifyLogin(err error) error {
 	}
 }
 
+// isPooler: PostgreSQL names the routine of its code in every error, a pooler does
+// not. What else a pooler says by this SQLSTATE, such as that the server is down,
+// may pass.
+func isPooler(pg *pgconn.PgError) bool {
+	return pg.Code == stateProtocolViolation && pg.Routine == "" &&
+		(strings.Contains(pg.Message, "startup parameter") || strings.Contains(pg.Message, "replication"))
+}
+
 // classifyTLS: without TLS on the server, or with a certificate that does not
 // prove it, no try will do. Where a plain connection was allowed too, it is its
 // error that counts; of several hosts another may be back soon.
 func classifyTLS(cfg *pgconn.Config, err error) error {
-	hosts, plain := 1, cfg.TLSConfig == nil
+	plain := cfg.TLSConfig == nil
 	for _, f := range cfg.Fallbacks {
 		plain = plain || f.TLSConfig == nil
-		if f.Host != cfg.Host || f.Port != cfg.Port {
-			hosts++
-		}
 	}
 	tries := leaves(err)
 	refused := 0
@@ -68,7 +79,7 @@ func classifyTLS(cfg *pgconn.Config, err error) error {
 			refused++
 		}
 	}
-	if plain || refused == 0 || hosts > 1 && refused < len(tries) {
+	if plain || refused == 0 || hosts(cfg) > 1 && refused < len(tries) {
 		return nil
 	}
 	way := "correct sslrootcert or the name of the host, or the server's certificate"

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // login opens the connections the way a start does, and returns the first error.
@@ -182,6 +183,52 @@ func TestCertificateThatProvesNothing(t *testing.T) {
 		if !errors.Is(err, ErrTLS) || Transient(err) || !strings.Contains(err.Error(), "sslmode="+mode) || !strings.Contains(err.Error(), "sslrootcert") {
 			t.Errorf("%s: got %v", mode, err)
 		}
+	}
+}
+
+// TestC30Pooler: a pooler says no in words of its own, which PgBouncer 1.18 has been
+// seen to use; that needs a person. That it has lost its server does not.
+func TestC30Pooler(t *testing.T) {
+	for _, c := range []struct {
+		message string
+		pooler  bool
+	}{
+		{"unsupported startup parameter: lock_timeout", true},
+		{"unsupported startup parameter in options: wal_sender_timeout", true},
+		{"replication connections are not supported", true},
+		{"server login has been failing, try again later (server_login_retry)", false},
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				length := make([]byte, 4)
+				if _, err := io.ReadFull(conn, length); err == nil {
+					_, _ = io.CopyN(io.Discard, conn, int64(length[2])<<8+int64(length[3])-4)
+				}
+				answer, _ := (&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: c.message}).Encode(nil)
+				_, _ = conn.Write(answer)
+				_ = conn.Close()
+			}
+		}()
+		for name, open := range map[string]func(ctx context.Context, o Options) error{
+			"query address":       func(ctx context.Context, o Options) error { _, err := OpenSession(ctx, o); return err },
+			"replication address": func(ctx context.Context, o Options) error { _, err := Connect(ctx, o, 0); return err },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			err := open(ctx, Options{Postgres: "host=127.0.0.1 port=" + port(listener) + " user=u dbname=d sslmode=disable", ApplicationName: "x.y"})
+			cancel()
+			if errors.Is(err, ErrPooler) != c.pooler || Transient(err) == c.pooler {
+				t.Errorf("%s, %q: got %v (transient: %v)", name, c.message, err, Transient(err))
+			}
+		}
+		_ = listener.Close()
 	}
 }
 

@@ -57,11 +57,17 @@ type PreflightError struct {
 }
 
 // Refused returns the failed findings as a *PreflightError, nil when there are
-// none.
+// none. What only kept Preflight from looking, and may be over at the next try, is
+// returned as it is: nothing was found that needs a person.
 func Refused(findings []Finding) error {
 	failed := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != StatusFail })
 	if len(failed) == 0 {
 		return nil
+	}
+	for _, f := range failed {
+		if Transient(f.Err) || errors.Is(f.Err, context.Canceled) || errors.Is(f.Err, context.DeadlineExceeded) {
+			return f.Err
+		}
 	}
 	return &PreflightError{Findings: failed}
 }
@@ -102,6 +108,7 @@ type facts struct {
 	rights              Rights
 	publication         PublicationInfo
 	otherTables         []string // carried by the publication besides ours
+	otherPublications   []string // that carry our tables, when ours is missing beside a slot
 	tables              []TableInfo
 	slot                SlotInfo
 }
@@ -126,11 +133,22 @@ SELECT name FROM (
   JOIN pg_publication p ON p.oid = r.pnpubid WHERE p.pubname = $1) carried
 ORDER BY name LIMIT 10`
 
+// otherPublicationsQuery: through one of them the slot was read so far.
+const otherPublicationsQuery = `
+SELECT DISTINCT p.pubname::text FROM pg_publication_tables p
+JOIN pg_namespace n ON n.nspname = p.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+WHERE c.oid = ANY ($1::oid[]) ORDER BY 1 LIMIT 10`
+
 func readFacts(ctx context.Context, conn *pgx.Conn, spec Spec) (f facts, err error) {
 	err = conn.QueryRow(ctx, factsQuery).Scan(&f.version, &f.inRecovery, &f.fsync, &f.walLevel, &f.encoding, &f.syncNames,
 		&f.maxSlots, &f.slots, &f.maxSenders, &f.senders, &f.walSenderTimeout, &f.maxSlotWAL, &f.idleSlotTimeout)
 	if err != nil {
 		return f, fmt.Errorf("read the server's settings: %w", classify(err))
+	}
+	// Before the publication: an instance that sets up makes that first, so whoever
+	// sees the slot sees the publication too.
+	if f.slot, err = LookupSlot(ctx, conn, spec.Slot); err != nil {
+		return f, err
 	}
 	if f.rights, err = LookupRights(ctx, conn); err != nil {
 		return f, err
@@ -154,8 +172,15 @@ func readFacts(ctx context.Context, conn *pgx.Conn, spec Spec) (f facts, err err
 	if err != nil {
 		return f, fmt.Errorf("look up what publication %q carries: %w", spec.Publication.Name, classify(err))
 	}
-	f.slot, err = LookupSlot(ctx, conn, spec.Slot)
-	return f, err
+	if f.slot.Exists && !f.publication.Exists {
+		if rows, err = conn.Query(ctx, otherPublicationsQuery, oids); err == nil {
+			f.otherPublications, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		if err != nil {
+			return f, fmt.Errorf("look up the publications of the tables: %w", classify(err))
+		}
+	}
+	return f, nil
 }
 
 // judge goes from the server to the slot, in the order a person would mend it.

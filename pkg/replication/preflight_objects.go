@@ -35,7 +35,11 @@ func (f *facts) judgeTable(t *TableInfo, need PublishedTable) []Finding {
 		i := slices.IndexFunc(t.Columns, func(c TableColumn) bool { return c.Name == column })
 		switch {
 		case i < 0:
-			bad(fmt.Sprintf("it has no column %q, which is mapped", column), "add the column, or name another by the setting that maps it")
+			detail, setting := fmt.Sprintf("it has no column %q, which is mapped", column), "the setting that maps it"
+			if named := need.Settings[column]; named != "" {
+				detail, setting = detail+" by "+named, named
+			}
+			bad(detail, "add the column, or name another by "+setting)
 		case t.Columns[i].Generated == "v":
 			bad(fmt.Sprintf("column %q is a virtual generated column, which never reaches the stream", column),
 				"make it an ordinary column, or map another")
@@ -77,7 +81,7 @@ func (c TableChild) problem() (detail, remedy string) {
 			fmt.Sprintf("ALTER TABLE %s SET LOGGED;", c.quoted())
 	}
 	return fmt.Sprintf("table %s inherits from it: its rows would arrive under their own table's name and be passed over", c),
-		"list the inheriting tables as outboxes of their own in the file, or use partitions"
+		fmt.Sprintf("ALTER TABLE %s NO INHERIT %s; and where its rows are events, list it as an outbox of its own in the file; or use partitions", c.quoted(), c.Parent)
 }
 
 func (f *facts) judgePublication(spec Spec) []Finding {
@@ -97,7 +101,7 @@ func (f *facts) judgePublication(spec Spec) []Finding {
 	}
 	if p.AllTables {
 		found = append(found, warn(name, "it is for all tables: every change of the database is decoded and sent, and dropped by walstream",
-			"DROP PUBLICATION "+quoteIdentifier(want.Name)+"; "+mend.SQL()+"; -- while walstream is stopped and has read everything"))
+			"DROP PUBLICATION "+quoteIdentifier(want.Name)+"; "+f.keepingAll(mend).SQL()+"; -- while walstream is stopped and has read everything"))
 	} else if len(f.otherTables) > 0 {
 		found = append(found, warn(name, "it carries more than the outbox, which walstream drops: "+strings.Join(f.otherTables, ", "),
 			alter+"DROP TABLE ...; or DROP TABLES IN SCHEMA ...;"))
@@ -116,9 +120,13 @@ func (f *facts) judgePublication(spec Spec) []Finding {
 // judgeMissingPublication: we make it at the first start, and only then.
 func (f *facts) judgeMissingPublication(name string, spec Spec) []Finding {
 	if f.slot.Exists {
+		remedy := ""
+		for _, other := range f.otherPublications { // a connector's, for example
+			remedy += fmt.Sprintf("if the slot was read with publication %s: --publication=%s; ", other, other)
+		}
 		return []Finding{fail(name, fmt.Sprintf(
 			"it is not there, but slot %s is: what was written since the slot was made is decoded without the publication, which fails or passes rows over", spec.Slot),
-			fmt.Sprintf("if nothing of the slot is needed: SELECT pg_drop_replication_slot(%s); and start walstream, which makes both", quoteLiteral(spec.Slot)))}
+			remedy+fmt.Sprintf("if nothing of the slot is needed: SELECT pg_drop_replication_slot(%s); and start walstream, which makes both", quoteLiteral(spec.Slot)))}
 	}
 	var found []Finding
 	for _, right := range f.missingPublicationRights(spec.Publication) {
@@ -139,6 +147,37 @@ func (t PublishedTable) sql() string {
 	return t.quoted() + " (" + quoteAll(t.Columns) + ")"
 }
 
+// keeping is the table as the publication carries it now, and what should be there
+// beside that. A remedy takes no column away: where a setting is misspelt, the column
+// that was meant looks like one that nothing maps.
+func (f *facts) keeping(t *TableInfo, mend PublishedTable, more ...string) PublishedTable {
+	kept := mend
+	kept.Columns = nil
+	whole := !t.ColumnList
+	for _, c := range t.Columns {
+		carried := t.Carries(c, f.publication, f.version)
+		wanted := slices.Contains(mend.Columns, c.Name) || slices.Contains(more, c.Name)
+		if carried || wanted {
+			kept.Columns = append(kept.Columns, c.Name)
+		}
+		whole = whole && (carried || !wanted)
+	}
+	if whole { // with the columns that will be added, too
+		kept.Columns = nil
+	}
+	return kept
+}
+
+func (f *facts) keepingAll(mend PublicationSpec) PublicationSpec {
+	mend.Tables = slices.Clone(mend.Tables)
+	for i := range mend.Tables {
+		if f.tables[i].Exists {
+			mend.Tables[i] = f.keeping(&f.tables[i], mend.Tables[i])
+		}
+	}
+	return mend
+}
+
 // judgePublished: what the publication says about one table; mend is what it
 // should, as far as the table has it.
 func (f *facts) judgePublished(name string, t *TableInfo, need, mend PublishedTable, alter string) (found []Finding) {
@@ -149,8 +188,7 @@ func (f *facts) judgePublished(name string, t *TableInfo, need, mend PublishedTa
 	}
 	replace := func(more ...string) string {
 		// In one transaction: rows written between the two would be passed over.
-		with := mend
-		with.Columns = slices.Concat(mend.Columns, more)
+		with := f.keeping(t, mend, more...)
 		return "BEGIN; " + alter + "DROP TABLE " + mend.quoted() + "; " + alter + "ADD TABLE " + with.sql() + "; COMMIT;"
 	}
 	if t.RowFilter {
@@ -180,7 +218,7 @@ func (f *facts) judgePublished(name string, t *TableInfo, need, mend PublishedTa
 	}
 	if len(idle) > 0 {
 		found = append(found, warn(name, fmt.Sprintf("of %s it carries columns that nothing maps (a mapped one that was renamed?): %s",
-			need, strings.Join(idle, ", ")), replace()))
+			need, strings.Join(idle, ", ")), "name them by the settings that map columns, or leave them: they cost what sending them costs"))
 	}
 	return found
 }
@@ -189,7 +227,7 @@ func (f *facts) judgeSlot(spec Spec) []Finding {
 	name := "slot " + spec.Slot
 	s := f.slot
 	if spec.Failover && f.version < 170000 {
-		return []Finding{fail(name, "failover slots need PostgreSQL 17 or newer", "leave --slot-failover off")}
+		return []Finding{fail(name, "failover slots need PostgreSQL 17 or newer", "upgrade the server, or do without a failover slot")}
 	}
 	if !s.Exists {
 		return []Finding{ok(name, "not there yet: walstream makes it at its first start, which waits for every open writing transaction")}
@@ -207,9 +245,12 @@ func (f *facts) judgeSlot(spec Spec) []Finding {
 			fmt.Sprintf("ALTER_REPLICATION_SLOT %s (FAILOVER true); -- on a replication connection, while walstream is stopped", quoteIdentifier(spec.Slot))))
 	}
 	switch {
-	case s.Active && s.ApplicationName == spec.ApplicationName:
+	case s.HeldBySomebodyElse(spec.ApplicationName):
+		found = append(found, warn(name, "in use by "+s.Holder()+", which is no instance of this pipeline: walstream waits until it is free",
+			fmt.Sprintf("where it is not to have the slot: SELECT pg_terminate_backend(%d);", s.ActivePID)))
+	case s.Active && s.ApplicationName != "":
 		found = append(found, ok(name, "in use by another instance of this pipeline: "+s.Holder()))
-	case s.Active:
+	case s.Active: // nobody tells us who it is
 		found = append(found, warn(name, "in use by "+s.Holder()+": walstream waits until it is free", ""))
 	default:
 		found = append(found, ok(name, fmt.Sprintf("free, confirmed up to %s", s.ConfirmedFlush)))

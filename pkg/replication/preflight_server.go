@@ -36,8 +36,10 @@ func (f *facts) judgeWALLevel() Finding {
 
 func (f *facts) judgeRecovery() Finding {
 	if f.inRecovery {
-		return fail("primary", "the server is a standby, in recovery",
+		standby := fail("primary", "the server is a standby, in recovery",
 			"connect to the primary; with several hosts in the address add target_session_attrs=read-write")
+		standby.Err = ErrInRecovery
+		return standby
 	}
 	return ok("primary", "the server takes writes")
 }

@@ -15,7 +15,8 @@ import (
 type PublishedTable struct {
 	Schema, Name string
 	Columns      []string
-	Absent       []string // done without, but of use where table and stream have them
+	Absent       []string          // done without, but of use where table and stream have them
+	Settings     map[string]string // by column: the settings that name it, for messages
 }
 
 func (t PublishedTable) String() string { return t.Schema + "." + t.Name }
@@ -128,7 +129,9 @@ var ErrPublicationMissing = errors.New("the publication did not exist when chang
 
 // rowsQuery lists what decides which rows the stream carries. A publication that
 // was dropped and made anew, or a table under the same name, has another OID;
-// xmin tells a publication whose operations were switched off and on again.
+// xmin tells a publication whose operations were switched off and on again. Tables
+// are looked up in the catalogue: a name would take USAGE on its schema, which
+// streaming does not.
 const rowsQuery = `
 SELECT coalesce(string_agg(line, E'\n' ORDER BY line), '') FROM (
   SELECT format('publication %s %s %s %s %s', p.oid, p.xmin, p.pubinsert, p.pubviaroot, p.puballtables) AS line
@@ -140,11 +143,19 @@ SELECT coalesce(string_agg(line, E'\n' ORDER BY line), '') FROM (
   SELECT format('schema %s %s', n.oid, n.pnnspid)
   FROM pg_publication_namespace n JOIN pg_publication p ON p.oid = n.pnpubid WHERE p.pubname = $1
   UNION ALL
-  SELECT format('name %s %s', t.name, coalesce(to_regclass(t.name)::oid, 0)) FROM unnest($2::text[]) AS t(name)
+  SELECT format('name %s %s', t.name, coalesce(c.oid, 0)) FROM unnest($2::text[], $3::text[], $4::text[]) AS t(name, schema, relation)
+  LEFT JOIN pg_namespace n ON n.nspname = t.schema LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.relation
   UNION ALL
-  SELECT format('not in the WAL: %s', c.oid)
-  FROM unnest($2::text[]) AS t(name), pg_partition_tree(to_regclass(t.name)) AS part JOIN pg_class c ON c.oid = part.relid
-  WHERE c.relpersistence <> 'p'
+  SELECT format('not in the WAL: %s', p.oid)
+  FROM unnest($3::text[], $4::text[]) AS t(schema, relation)
+  JOIN pg_namespace n ON n.nspname = t.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.relation,
+  pg_partition_tree(c.oid) AS part JOIN pg_class p ON p.oid = part.relid
+  WHERE p.relpersistence <> 'p' OR p.relkind = 'f'
+  UNION ALL
+  SELECT format('under a name of its own: %s', i.inhrelid)
+  FROM unnest($3::text[], $4::text[]) AS t(schema, relation)
+  JOIN pg_namespace n ON n.nspname = t.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.relation
+  JOIN pg_inherits i ON i.inhparent = c.oid WHERE c.relkind = 'r'
 ) lines`
 
 // RowsFingerprint names what decides which rows the stream carries, and how they
@@ -152,12 +163,12 @@ SELECT coalesce(string_agg(line, E'\n' ORDER BY line), '') FROM (
 // tables behind the names. When it changes, rows committed about then may not be
 // in the stream.
 func RowsFingerprint(ctx context.Context, conn *pgx.Conn, spec PublicationSpec) (string, error) {
-	names := make([]string, len(spec.Tables))
-	for i, t := range spec.Tables {
-		names[i] = t.quoted()
+	var quoted, schemas, names []string
+	for _, t := range spec.Tables {
+		quoted, schemas, names = append(quoted, t.quoted()), append(schemas, t.Schema), append(names, t.Name)
 	}
 	var text string
-	if err := conn.QueryRow(ctx, rowsQuery, spec.Name, names).Scan(&text); err != nil {
+	if err := conn.QueryRow(ctx, rowsQuery, spec.Name, quoted, schemas, names).Scan(&text); err != nil {
 		return "", fmt.Errorf("read what publication %q carries: %w", spec.Name, classify(err))
 	}
 	sum := sha256.Sum256([]byte(text))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,8 @@ type Reader struct {
 	heard   atomic.Int64
 	blocked atomic.Bool // no batch is free: the silence is ours
 	err     error       // valid once batches is closed
+
+	passOver bool // Stream.PassOver
 }
 
 func newReader(in io.Reader) *Reader {
@@ -175,7 +178,11 @@ func (r *Reader) scan(buf []byte, batch *decode.Batch) (used int, err error) {
 		switch kind {
 		case msgCopyData:
 			batch.Payloads = append(batch.Payloads, body)
-		case msgNotice, msgParameterStatus, msgNotification, msgCopyDone, msgCommandComplete:
+		case msgNotice:
+			if err := r.notice(body); err != nil {
+				return used, err
+			}
+		case msgParameterStatus, msgNotification, msgCopyDone, msgCommandComplete:
 		case msgReadyForQuery:
 			return used, io.EOF
 		case msgError:
@@ -189,6 +196,21 @@ func (r *Reader) scan(buf []byte, batch *decode.Batch) (used int, err error) {
 		}
 	}
 	return used, nil
+}
+
+// notice: from PostgreSQL 18 on, the server passes over changes that were made
+// while the publication did not exist, with a warning where older ones end the
+// stream. Its words depend on the server's language, its place in the source does
+// not (pgoutput.c, LoadPublications).
+func (r *Reader) notice(body []byte) error {
+	var n pgproto3.NoticeResponse
+	if err := n.Decode(body); err != nil {
+		return &decode.Error{Kind: msgNotice, Reason: err.Error()}
+	}
+	if r.passOver || n.Code != stateNotInPrerequisite || n.Routine != "LoadPublications" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %s. %s", ErrPublicationMissing, n.Severity, n.Message, strings.TrimSuffix(n.Detail, "."))
 }
 
 // ended is the server's reason for ending the stream.

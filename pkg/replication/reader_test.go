@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -98,6 +99,27 @@ func TestReaderEnds(t *testing.T) {
 			}
 			if !errors.Is(r.Err(), c.want) {
 				t.Errorf("ended with %v, want %v", r.Err(), c.want)
+			}
+		})
+	}
+	passed := message(msgNotice, []byte("SWARNUNG\x00VWARNING\x00C55000\x00M...\x00RLoadPublications\x00\x00"))
+	other := message(msgNotice, []byte("SNOTICE\x00VNOTICE\x00C55000\x00M...\x00Relsewhere\x00\x00"))
+	for _, c := range []struct {
+		name     string
+		notice   []byte
+		passOver bool
+		want     error
+	}{
+		{"publication passed over", passed, false, ErrPublicationMissing},
+		{"publication passed over, accepted", passed, true, ErrServerStopping},
+		{"another notice", other, false, ErrServerStopping},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newReader(bytes.NewReader(slices.Concat(message(msgCopyData, []byte("x")), c.notice, failure)))
+			r.passOver = c.passOver
+			go r.run()
+			if got := collect(t, r); len(got) != 1 || !errors.Is(r.Err(), c.want) {
+				t.Errorf("%d payloads, then %v; want 1, then %v", len(got), r.Err(), c.want)
 			}
 		})
 	}

@@ -16,31 +16,18 @@ const (
 	healthInterval = 2 * time.Second
 	// healthTimeout bounds one reading.
 	healthTimeout = 5 * time.Second
+	// detailInterval is how often what changes slowly, or costs more, is read.
+	detailInterval = 10 * time.Second
 	// reconnectPause between attempts to open the ordinary session again.
 	reconnectPause = time.Second
 )
 
-// Health is one reading of the ordinary session. All positions are of the same
-// moment.
-type Health struct {
-	At              time.Time // by our clock
-	WALEnd          pglogrepl.LSN
-	Confirmed       pglogrepl.LSN
-	Restart         pglogrepl.LSN
-	WALStatus       string // reserved, extended, unreserved, lost
-	SafeWALSize     *int64 // bytes until the slot may be lost; nil without a limit
-	WalsenderActive bool   // our PID still holds the slot
-	SyncState       string // async, sync, potential, quorum; empty without the right to see it
-	SyncNames       string // synchronous_standby_names
-	Rows            string // fingerprint of what the stream carries
-	// Err is set when nothing could be read; the rest is then empty but At.
-	Err error
-}
-
 // Session is the ordinary connection beside the stream.
 type Session struct {
-	options Options
-	conn    *pgx.Conn
+	options  Options
+	conn     *pgx.Conn
+	detail   *SlotDetail // as read last
+	detailAt time.Time
 }
 
 // OpenSession connects. A server that shuts down or is not up yet is
@@ -78,13 +65,14 @@ func (s *Session) WalSenderTimeout(ctx context.Context) (time.Duration, error) {
 	return parsePGDuration(text)
 }
 
-// Flushed is the end of the server's flushed WAL.
-func (s *Session) Flushed(ctx context.Context) (pglogrepl.LSN, error) {
+// Flushed is the end of the server's flushed WAL, and the time by its clock.
+func (s *Session) Flushed(ctx context.Context) (end pglogrepl.LSN, now time.Time, err error) {
 	var text string
-	if err := s.conn.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&text); err != nil {
-		return 0, fmt.Errorf("read the end of the WAL: %w", classify(err))
+	if err := s.conn.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text, clock_timestamp()").Scan(&text, &now); err != nil {
+		return 0, now, fmt.Errorf("read the end of the WAL: %w", classify(err))
 	}
-	return pglogrepl.ParseLSN(text)
+	end, err = pglogrepl.ParseLSN(text)
+	return end, now, err
 }
 
 // Close ends the session.
@@ -92,53 +80,6 @@ func (s *Session) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = s.conn.Close(ctx) // only says that it was gone already
-}
-
-const healthQuery = `
-SELECT pg_current_wal_flush_lsn()::text, s.confirmed_flush_lsn::text, s.restart_lsn::text,
-       s.wal_status, s.safe_wal_size, coalesce(s.active_pid = $2, false),
-       coalesce((SELECT r.sync_state FROM pg_stat_replication r WHERE r.pid = $2), ''),
-       current_setting('synchronous_standby_names')
-FROM pg_replication_slots s WHERE s.slot_name = $1`
-
-// Watched is what the session looks after.
-type Watched struct {
-	Slot        string
-	Walsender   uint32 // PID
-	Publication PublicationSpec
-}
-
-// Read takes one reading. The fingerprint is read last: what it vouches for
-// reaches at least to WALEnd.
-func (s *Session) Read(ctx context.Context, w Watched) (Health, error) {
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	h := Health{At: time.Now()}
-	var end, confirmed, restart *string
-	var status *string
-	err := s.conn.QueryRow(ctx, healthQuery, w.Slot, int32(w.Walsender)).Scan(&end, &confirmed, &restart,
-		&status, &h.SafeWALSize, &h.WalsenderActive, &h.SyncState, &h.SyncNames)
-	if err != nil {
-		return Health{At: h.At}, fmt.Errorf("read the health of slot %q: %w", w.Slot, classify(err))
-	}
-	for _, p := range []struct {
-		text *string
-		lsn  *pglogrepl.LSN
-	}{{end, &h.WALEnd}, {confirmed, &h.Confirmed}, {restart, &h.Restart}} {
-		if p.text == nil {
-			continue // a lost slot has no positions any more
-		}
-		if *p.lsn, err = pglogrepl.ParseLSN(*p.text); err != nil {
-			return Health{At: h.At}, fmt.Errorf("read the health of slot %q: %w", w.Slot, err)
-		}
-	}
-	if status != nil {
-		h.WALStatus = *status
-	}
-	if h.Rows, err = RowsFingerprint(ctx, s.conn, w.Publication); err != nil {
-		return Health{At: h.At}, err
-	}
-	return h, nil
 }
 
 // Watch reads the slot's health until ctx ends or the server says that it is

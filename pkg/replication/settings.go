@@ -14,7 +14,8 @@ import (
 // comes back to them. Use them together with NewerSettings.
 //
 // The first group fixes how values are printed, so that the bytes published are
-// the same everywhere. The second bounds what the ordinary session may wait for,
+// the same everywhere. client_min_messages lets through the warning that a
+// publication was passed over (Reader.notice). The last bounds what the ordinary session may wait for,
 // whatever was set for people's sessions: preflight must not hang behind a lock,
 // and who sits beside the stream must not be ended for being idle. A walsender
 // is not touched by them while it streams (seen on 15 and 18, with 1 s each).
@@ -26,6 +27,8 @@ func SessionSettings() map[string]string {
 		"TimeZone":           "UTC",
 		"bytea_output":       "hex",
 		"extra_float_digits": "1",
+
+		"client_min_messages": "warning",
 
 		"statement_timeout":                   "30s",
 		"lock_timeout":                        "10s",

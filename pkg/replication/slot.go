@@ -96,6 +96,12 @@ func (s SlotInfo) Holder() string {
 	return text
 }
 
+// HeldBySomebodyElse tells a holder that is known to be no instance of ours. Only one
+// that is has our time-out and goes by itself.
+func (s SlotInfo) HeldBySomebodyElse(applicationName string) bool {
+	return s.Active && s.ApplicationName != "" && s.ApplicationName != applicationName[:min(len(applicationName), 63)]
+}
+
 // Refusal says why walstream may not stream from an existing slot, as a
 // *SlotError; nil when it may.
 func (s SlotInfo) Refusal(database string) error {
@@ -129,7 +135,7 @@ func (s SlotInfo) refusal(database string) *SlotError {
 			reason, s.ConfirmedFlush), "find what is missing by comparing the table with the topics, then drop the slot and set up anew")
 	case s.TwoPhase:
 		return refuse(ErrSlotUnusable, "it was made with two_phase: the server sends prepared rows before their commit and never again",
-			"drop it and let walstream make it, or "+other)
+			fmt.Sprintf("drop it: SELECT pg_drop_replication_slot(%s); and start walstream, which makes it; or %s", quoteLiteral(s.Name), other))
 	}
 	return nil
 }

@@ -49,6 +49,8 @@ func (c TableChild) quoted() string { return pgx.Identifier{c.Schema, c.Name}.Sa
 type TableColumn struct {
 	Name      string
 	TypeOID   uint32
+	Base      uint32 // the type beneath its domains
+	TypeName  string // the name of that, where the type was made in this database
 	NotNull   bool
 	Generated string // attgenerated: s stored, v virtual, else empty
 	Listed    bool   // in the publication's column list
@@ -81,7 +83,7 @@ func (t *TableInfo) Layout(p PublicationInfo, version int) *decode.Relation {
 	r := &decode.Relation{ID: t.OID, Namespace: t.Schema, Name: t.Name}
 	for _, c := range t.Columns {
 		if t.Carries(c, p, version) {
-			r.Columns = append(r.Columns, decode.Column{Name: c.Name, TypeOID: c.TypeOID})
+			r.Columns = append(r.Columns, decode.Column{Name: c.Name, TypeOID: c.TypeOID, Base: c.Base, TypeName: c.TypeName})
 		}
 	}
 	return r
@@ -110,6 +112,13 @@ LEFT JOIN pg_publication p ON p.pubname = $2
 LEFT JOIN pg_publication_rel pr ON pr.prpubid = p.oid AND pr.prrelid = a.attrelid
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
 
+// typeQuery follows domains, which may be made of domains, to the type beneath.
+const typeQuery = `
+WITH RECURSIVE beneath AS (
+  SELECT oid AS column_type, oid, typname, typbasetype FROM pg_type WHERE oid = ANY ($1)
+  UNION ALL SELECT d.column_type, t.oid, t.typname, t.typbasetype FROM pg_type t JOIN beneath d ON t.oid = d.typbasetype)
+SELECT column_type, oid, typname FROM beneath WHERE typbasetype = 0`
+
 const childrenQuery = `
 WITH RECURSIVE tree AS (
   SELECT inhrelid, inhparent FROM pg_inherits WHERE inhparent = $1
@@ -137,8 +146,12 @@ func LookupTable(ctx context.Context, conn *pgx.Conn, schema, name, publication 
 	}
 	t.Columns, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c TableColumn, err error) {
 		err = row.Scan(&c.Name, &c.TypeOID, &c.NotNull, &c.Generated, &c.Listed)
+		c.Base = c.TypeOID
 		return c, err
 	})
+	if err == nil {
+		err = lookupTypes(ctx, conn, t.Columns)
+	}
 	if err != nil {
 		return TableInfo{}, fmt.Errorf("look up the columns of %s.%s: %w", schema, name, classify(err))
 	}
@@ -152,6 +165,35 @@ func LookupTable(ctx context.Context, conn *pgx.Conn, schema, name, publication 
 		return TableInfo{}, fmt.Errorf("look up the partitions of %s.%s: %w", schema, name, classify(err))
 	}
 	return t, nil
+}
+
+// lookupTypes finds out what the types are that were made in this database.
+func lookupTypes(ctx context.Context, conn *pgx.Conn, columns []TableColumn) error {
+	const firstUserOID = 16384 // https://github.com/postgres/postgres/blob/master/src/include/access/transam.h
+	var made []uint32
+	for _, c := range columns {
+		if c.TypeOID >= firstUserOID {
+			made = append(made, c.TypeOID)
+		}
+	}
+	if len(made) == 0 {
+		return nil
+	}
+	rows, err := conn.Query(ctx, typeQuery, made)
+	if err != nil {
+		return err
+	}
+	var column, base uint32
+	var name string
+	_, err = pgx.ForEachRow(rows, []any{&column, &base, &name}, func() error {
+		for i := range columns {
+			if columns[i].TypeOID == column {
+				columns[i].Base, columns[i].TypeName = base, name
+			}
+		}
+		return nil
+	})
+	return err
 }
 
 // Layouts returns the named tables as the stream will describe them, for

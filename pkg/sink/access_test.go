@@ -1,14 +1,10 @@
 package sink
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net"
 	"strings"
 	"testing"
@@ -32,7 +28,7 @@ func TestSASLAndTLS(t *testing.T) {
 		t.Run(mechanism, func(t *testing.T) {
 			_, brokers := testenv.NewKfake(t, kfake.EnableSASL(), kfake.TLS(serverTLS), kfake.Superuser(mechanism, "writer", secret), kfake.SeedTopics(1, "orders"))
 			cfg := testConfig(t, brokers)
-			cfg.TLS, cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = clientTLS, mechanism, "writer", secret
+			cfg.TLS, cfg.SASLMechanism, cfg.SASLUser, cfg.Credentials = clientTLS, mechanism, "writer", password(secret)
 			log := new(locked)
 			cfg.Logger = zerolog.New(log).Level(zerolog.TraceLevel)
 			r := start(t, cfg)
@@ -43,7 +39,7 @@ func TestSASLAndTLS(t *testing.T) {
 			cfg.DialContext = new(net.Dialer).DialContext
 			mustLoad(t, open(t, cfg), r.lsn)
 
-			cfg.SASLPassword = "wrong-" + secret
+			cfg.Credentials = password("wrong-" + secret)
 			_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
 			mustContain(t, err, "login", "wrong user or password") // kfake hangs up; Kafka says it
 			if text := err.Error() + log.String() + fmt.Sprintf("%v %+v %#v", cfg, cfg, &cfg); strings.Contains(text, secret) {
@@ -65,7 +61,7 @@ func TestLoginAndTLSFaults(t *testing.T) {
 			return resp, nil, true
 		})
 		cfg := testConfig(t, brokers)
-		cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = "PLAIN", "writer", "wrong-"+secret
+		cfg.SASLMechanism, cfg.SASLUser, cfg.Credentials = "PLAIN", "writer", password("wrong-"+secret)
 		_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
 		if !as[*AccessError](err) || Retriable(err) {
 			t.Fatalf("reported %v", err)
@@ -78,7 +74,7 @@ func TestLoginAndTLSFaults(t *testing.T) {
 	t.Run("login where there is none", func(t *testing.T) {
 		check := func(t *testing.T, brokers []string) {
 			cfg := testConfig(t, brokers)
-			cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = "PLAIN", "writer", secret
+			cfg.SASLMechanism, cfg.SASLUser, cfg.Credentials = "PLAIN", "writer", password(secret)
 			_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
 			if !as[*AccessError](err) || Retriable(err) {
 				t.Fatalf("reported %v", err)
@@ -106,7 +102,7 @@ func TestLoginAndTLSFaults(t *testing.T) {
 	t.Run("another authority", func(t *testing.T) {
 		_, brokers := testenv.NewKfake(t, kfake.TLS(serverTLS))
 		cfg := testConfig(t, brokers)
-		cfg.TLS = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+		cfg.TLS = static(&tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12})
 		_, _, err := open(t, cfg).Load(within(t, 10*time.Second))
 		if !as[*SetupError](err) || Retriable(err) {
 			t.Errorf("reported %v", err)
@@ -191,7 +187,7 @@ func TestMissingRights(t *testing.T) {
 				kfake.Superuser("PLAIN", "root", "root"), kfake.User("PLAIN", "writer", secret, acls...))
 			cfg := testConfig(t, brokers)
 			cfg.Pipeline = pipeline
-			cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = "PLAIN", "writer", secret
+			cfg.SASLMechanism, cfg.SASLUser, cfg.Credentials = "PLAIN", "writer", password(secret)
 			err := runOnce(t, cfg, "orders")
 			if len(c.says) == 0 {
 				if err != nil {
@@ -217,7 +213,7 @@ func runOnce(t *testing.T, cfg Config, topic string) error {
 	if _, _, err := k.Load(ctx); err != nil {
 		return err
 	}
-	c, err := k.Claim(ctx)
+	c, err := claimIn(ctx, k)
 	if err != nil {
 		return err
 	}
@@ -246,7 +242,7 @@ func TestConfigFaults(t *testing.T) {
 		"pipeline":         {func(c *Config) { c.Pipeline = "a b" }, []string{`"a b"`}},
 		"long pipeline":    {func(c *Config) { c.Pipeline = strings.Repeat("x", 240) }, []string{"249"}},
 		"several at once":  {func(c *Config) { c.Brokers = nil; c.Compression = "x" }, []string{"brokers", `"x"`}},
-		"mechanism":        {func(c *Config) { c.SASLMechanism, c.SASLUser, c.SASLPassword = "GSSAPI", "u", "p" }, []string{"GSSAPI", "PLAIN"}},
+		"mechanism":        {func(c *Config) { c.SASLMechanism, c.SASLUser, c.Credentials = "GSSAPI", "u", password("p") }, []string{"GSSAPI", "PLAIN"}},
 		"user alone":       {func(c *Config) { c.SASLUser = "u" }, []string{"mechanism"}},
 		"without password": {func(c *Config) { c.SASLMechanism, c.SASLUser = "PLAIN", "u" }, []string{"password"}},
 		"replication":      {func(c *Config) { c.TopicReplicationFactor = -2 }, []string{"-2"}},
@@ -264,7 +260,7 @@ func TestConfigFaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(compression, err)
 		}
-		c, err := k.newClient(k.producer(func(string) int32 { return defaultMaxMessage }))
+		c, err := k.newClient(k.producer(func(string) int32 { return defaultMaxMessage }, nil))
 		if err != nil {
 			t.Fatal(compression, err)
 		}
@@ -273,28 +269,18 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-func certificates(t *testing.T) (server, client *tls.Config) {
+// password that stays the same.
+func password(text string) func(context.Context) (Credentials, error) {
+	return func(context.Context) (Credentials, error) { return Credentials{Secret: text}, nil }
+}
+
+// static TLS settings.
+func static(c *tls.Config) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) { return c, nil }
+}
+
+func certificates(t *testing.T) (server *tls.Config, client func() (*tls.Config, error)) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kafka"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(certificate)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12},
-		&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	authority := testenv.NewAuthority(t)
+	return authority.Server(t, testenv.Leaf{Name: "kafka"}), static(&tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12})
 }

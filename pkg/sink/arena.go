@@ -20,15 +20,36 @@ type row struct {
 	ticket   checkpoint.Ticket
 	position decode.Position
 	rowID    string
+	table    string
 	size     int              // of the record alone in a batch
 	weight   int              // what the ledger's window counts
-	begun    *checkpoint.Edge // where its transaction began; nil in at-least-once
+	framer   *framer          // of a value that has no prefix yet
+	begun    *checkpoint.Edge // where its transaction began
+	flaw     *flaw            // what is wrong with it, when that is known before sending
+	skip     bool             // the policy leaves it out: acknowledged, not sent
+	unframed bool             // its value would have got the prefix of a schema
+	letter   bool             // it is a dead letter
+	stand    *row             // the dead letter in its place
+	room     int              // how much may be under way with it; 0: anything
+
+	apart      bool // nothing else is under way with it, from when it goes until it is answered
+	compressed int  // its size then; 0: not known
+}
+
+// fits says whether it may go now, with so much under way.
+func (r *row) fits(underWay int64) bool {
+	return r.room == 0 || underWay == 0 || underWay+int64(r.weight) <= int64(r.room)
 }
 
 func (r *row) Deadline() (time.Time, bool) { return r.shared.Deadline() }
 func (r *row) Done() <-chan struct{}       { return r.shared.Done() }
 func (r *row) Err() error                  { return r.shared.Err() }
 func (r *row) Value(key any) any           { return r.shared.Value(key) }
+
+// What the schedule asks.
+func (r *row) Weight() int             { return r.weight }
+func (r *row) Begun() *checkpoint.Edge { return r.begun }
+func (r *row) Ordinal() uint32         { return r.position.Ordinal }
 
 const (
 	rowSlab    = 128
@@ -54,7 +75,7 @@ func (a *arena) row(ctx context.Context, e *outbox.Event, topic string, t checkp
 	r := &a.rows[0]
 	a.rows = a.rows[1:]
 	*r = row{
-		shared: ctx, ticket: t, position: e.Position, rowID: e.RowID, size: recordSize(e), weight: e.Size(),
+		shared: ctx, ticket: t, position: e.Position, rowID: e.RowID, table: e.Table, size: recordSize(e), weight: e.Size(),
 		record: kgo.Record{
 			Topic: topic, Partition: e.Partition, Timestamp: e.Timestamp,
 			Key: a.copy(e.Key), Value: a.copy(e.Value), Headers: a.copyHeaders(e.Headers),

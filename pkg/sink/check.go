@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/walstream/walstream/pkg/outbox"
 )
 
 // Status of a finding.
@@ -43,8 +46,9 @@ const (
 func (k *Kafka) Check(ctx context.Context, topics []string) []Finding {
 	cluster, err := k.metadata(ctx, nil)
 	if err != nil {
+		err = k.explain(err, "connect", rightDescribe, "cluster")
 		return []Finding{{
-			Name: "kafka brokers", Status: StatusFail, Detail: k.explain(err, "connect", rightDescribe, "cluster").Error(),
+			Name: "kafka brokers", Status: StatusFail, Detail: err.Error(),
 			Remedy: "check kafka-brokers, kafka-tls and the SASL settings; advertised.listeners of the brokers must be reachable from here", Err: err,
 		}}
 	}
@@ -52,16 +56,37 @@ func (k *Kafka) Check(ctx context.Context, topics []string) []Finding {
 	findings = append(findings, k.checkTransactionalIDs(ctx)...)
 
 	checkpoints := k.cfg.checkpointTopic()
-	names := append([]string{checkpoints, transactionState}, topics...)
+	letters := k.cfg.deadLetterTopic()
+	names := append([]string{checkpoints, transactionState, letters}, topics...)
 	inspection, err := k.inspect(ctx, names)
 	if err != nil {
 		return append(findings, Finding{Name: "kafka topics", Status: StatusFail, Detail: k.explain(err, "look up topics", rightDescribe, "topics").Error(), Err: err})
 	}
-	findings = append(findings, k.checkCheckpointTopic(inspection, checkpoints), k.checkTransactionState(inspection))
+	findings = append(findings, k.checkCheckpointTopic(ctx, inspection, checkpoints), k.checkTransactionState(inspection))
+	if k.cfg.buries() {
+		findings = append(findings, k.checkLetters(ctx, inspection, letters))
+	}
 	for _, topic := range topics {
-		findings = append(findings, k.checkTopic(inspection, topic))
+		findings = append(findings, k.checkTopic(ctx, inspection, topic))
 	}
 	return findings
+}
+
+// checkMakeable asks whether a missing topic would be made, and makes none.
+func (k *Kafka) checkMakeable(ctx context.Context, f *Finding, spec func(replicas int16, inSync string) topicSpec) {
+	replicas, inSync, err := k.replication(ctx)
+	if err == nil {
+		asked := spec(replicas, inSync)
+		if err = k.wouldMake(ctx, asked); isAccess(err) {
+			f.fail(k.cfg.denied(rightCreate, topicResource(asked.name), err))
+			f.Remedy = k.cfg.grant(topicResource(asked.name), rightCreate)
+			return
+		}
+	}
+	if err != nil {
+		f.Status, f.Detail, f.Err = StatusFail, "does not exist, and would not be made: "+err.Error(), err
+		f.Remedy = "see topic-partitions, topic-replication-factor, topic-config and the brokers' policy, or make it yourself"
+	}
 }
 
 func (k *Kafka) checkBrokers(cluster *kmsg.MetadataResponse) Finding {
@@ -77,29 +102,28 @@ func (k *Kafka) checkBrokers(cluster *kmsg.MetadataResponse) Finding {
 	return f
 }
 
-// checkTransactionalIDs asks the coordinators about our ids, without touching
-// them.
+// checkTransactionalIDs asks the coordinators whether we may write by our ids, by
+// a request to end a transaction of a producer that never was: rights are looked
+// at first, and the producer is then found to be none of the id's.
 func (k *Kafka) checkTransactionalIDs(ctx context.Context) (findings []Finding) {
 	for n := range lanes {
 		id := k.cfg.transactionalID(n)
 		f := Finding{Name: "kafka transactional id " + id, Status: StatusOK, Detail: "usable"}
-		req := kmsg.NewPtrDescribeTransactionsRequest()
-		req.TransactionalIDs = []string{id}
+		req := kmsg.NewPtrEndTxnRequest()
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, math.MaxInt64, 0
 		resp, err := req.RequestWith(ctx, k.client)
-		if err == nil && len(resp.TransactionStates) == 1 {
-			state := resp.TransactionStates[0]
-			f.Detail = "state " + state.State
-			if err = kerr.ErrorForCode(state.ErrorCode); errors.Is(err, kerr.TransactionalIDNotFound) {
-				f.Detail, err = "not used yet", nil
-			}
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, kerr.InvalidProducerIDMapping), errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.InvalidTxnState):
+		case err != nil:
 			resource := fmt.Sprintf("transactional id %q", id)
-			err = k.explain(err, "describe", rightWrite, resource)
+			err = k.explain(err, "ask", rightWrite, resource)
 			f.Status, f.Detail, f.Err = StatusFail, err.Error(), err
-			f.Remedy = k.cfg.grant(resource, rightWrite, rightDescribe)
+			f.Remedy = k.cfg.grant(resource, rightWrite)
 			var access *AccessError
-			if !errors.As(err, &access) { // a coordinator that is not up yet, or a broker before 3.0
+			if !errors.As(err, &access) { // a coordinator that is not up yet
 				f.Status, f.Remedy = StatusWarn, "check again in a moment: brokers make "+transactionState+" when it is first asked for"
 			}
 		}
@@ -134,10 +158,11 @@ func (k *Kafka) inspect(ctx context.Context, names []string) (*inspection, error
 	return in, err
 }
 
-func (k *Kafka) checkCheckpointTopic(in *inspection, name string) Finding {
+func (k *Kafka) checkCheckpointTopic(ctx context.Context, in *inspection, name string) Finding {
 	f := Finding{Name: "kafka checkpoint topic " + name, Status: StatusOK}
 	if in.found[name] == nil {
 		f.Detail = "does not exist yet; walstream makes it at its first start"
+		k.checkMakeable(ctx, &f, func(replicas int16, inSync string) topicSpec { return checkpointSpec(name, replicas, inSync) })
 		return f
 	}
 	in.grade(&f, name, rightRead, rightWrite)
@@ -146,8 +171,26 @@ func (k *Kafka) checkCheckpointTopic(in *inspection, name string) Finding {
 	}
 	if n := len(in.found[name].Partitions); n != 1 {
 		f.fail(errPartitions(name, n))
-	} else if policy := in.values[name][settingCleanup]; in.denied[name] == nil && policy != cleanupCompact {
+	} else if err := in.denied[name]; err != nil { // a start proves that it is compacted
+		f.fail(k.cfg.denied(rightConfigs, topicResource(name), err))
+		f.Remedy = k.cfg.grant(topicResource(name), rightConfigs)
+	} else if policy := in.values[name][settingCleanup]; policy != cleanupCompact {
 		f.fail(k.errForgets(name, policy))
+	}
+	return f
+}
+
+// checkLetters: what would turn a bad row into a stop.
+func (k *Kafka) checkLetters(ctx context.Context, in *inspection, name string) Finding {
+	f := Finding{Name: "kafka dead-letter topic " + name, Status: StatusOK}
+	if in.found[name] == nil {
+		f.Detail = "does not exist yet; walstream makes it at its first start with on-poison dead-letter"
+		k.checkMakeable(ctx, &f, func(replicas int16, inSync string) topicSpec { return deadLetterSpec(name, replicas, inSync) })
+		return f
+	}
+	in.grade(&f, name, rightWrite)
+	if policy := in.values[name][settingCleanup]; f.Status != StatusFail && strings.Contains(policy, cleanupCompact) {
+		f.fail(k.errForgetsLetters(name, policy))
 	}
 	return f
 }
@@ -165,13 +208,14 @@ func (k *Kafka) checkTransactionState(in *inspection) Finding {
 	return f
 }
 
-func (k *Kafka) checkTopic(in *inspection, name string) Finding {
+func (k *Kafka) checkTopic(ctx context.Context, in *inspection, name string) Finding {
 	f := Finding{Name: "kafka topic " + name, Status: StatusOK}
-	switch err := checkTopicName(name); {
+	switch err := outbox.CheckTopic(name); {
 	case err != nil:
 		f.fail(err)
 	case in.found[name] == nil && k.cfg.CreateTopics:
 		f.Detail = "does not exist; walstream makes it with the first row"
+		k.checkMakeable(ctx, &f, func(int16, string) topicSpec { return k.specOf(name) })
 	case in.found[name] == nil:
 		f.Status, f.Detail = StatusFail, "does not exist"
 		f.Remedy = k.cfg.command("kafka-topics", "--create --topic %s", name) + ", or --create-topics"

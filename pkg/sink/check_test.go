@@ -27,6 +27,7 @@ func TestCheck(t *testing.T) {
 	everyBroker(t, func(t *testing.T, brokers []string) {
 		topic := createTopic(t, brokers, 2, map[string]string{"max.message.bytes": "77777"})
 		cfg := testConfig(t, brokers)
+		cfg.OnPoison = DeadLetter
 		k := open(t, cfg)
 		findings := k.Check(within(t, 20*time.Second), []string{topic, "not-there", "bad name"})
 		for name, want := range map[string]struct {
@@ -37,6 +38,7 @@ func TestCheck(t *testing.T) {
 			"not-there":            {StatusFail, "--create-topics"},
 			"bad name":             {StatusFail, "ASCII"},
 			cfg.checkpointTopic():  {StatusOK, "first start"},
+			cfg.deadLetterTopic():  {StatusOK, "first start"},
 			cfg.transactionalID(0): {StatusOK, ""},
 			"kafka brokers":        {StatusOK, brokers[0]},
 		} {
@@ -83,7 +85,7 @@ func TestCheckWithoutRights(t *testing.T) {
 			Resource: kmsg.ACLResourceTypeTopic, Name: "orders", Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationDescribe, Allow: true,
 		}))
 	cfg := testConfig(t, brokers)
-	cfg.SASLMechanism, cfg.SASLUser, cfg.SASLPassword = "PLAIN", "writer", secret
+	cfg.SASLMechanism, cfg.SASLUser, cfg.Credentials = "PLAIN", "writer", password(secret)
 	findings := open(t, cfg).Check(within(t, 20*time.Second), []string{"orders", "secret"})
 	for name, says := range map[string]string{
 		"orders": "Write", "secret": "Describe", cfg.transactionalID(0): "Write",

@@ -20,7 +20,7 @@ func (k *Kafka) ensureCheckpointTopic(ctx context.Context) error {
 		return k.explain(err, doing, rightDescribe, topicResource(topic))
 	}
 	if !found {
-		return k.explain(k.createCheckpointTopic(ctx, topic), doing, rightCreate, topicResource(topic))
+		return k.explain(k.createOwn(ctx, topic), doing, rightCreate, topicResource(topic))
 	}
 	if n := len(meta.Partitions); n != 1 {
 		return errPartitions(topic, n)
@@ -52,21 +52,19 @@ const (
 	settingUnclean = "unclean.leader.election.enable"
 )
 
-func (k *Kafka) createCheckpointTopic(ctx context.Context, topic string) error {
-	cluster, err := k.metadata(ctx, nil)
+// createOwn makes a topic that holds one record a key, the newest, for ever: the
+// checkpoint, and whether the pipeline is paused.
+func (k *Kafka) createOwn(ctx context.Context, topic string) error {
+	replicas, inSync, err := k.replication(ctx)
 	if err != nil {
 		return err
 	}
-	replicas := min(3, len(cluster.Brokers))
-	if replicas == 0 {
-		return errors.New("the cluster shows no brokers")
-	}
-	inSync := "1"
-	if replicas >= 3 { // with fewer, two in sync would stop at the first broker lost
-		inSync = "2"
-	}
-	return k.create(ctx, topicSpec{
-		name: topic, partitions: 1, replicas: int16(replicas),
+	return k.create(ctx, checkpointSpec(topic, replicas, inSync))
+}
+
+func checkpointSpec(topic string, replicas int16, inSync string) topicSpec {
+	return topicSpec{
+		name: topic, partitions: 1, replicas: replicas,
 		configs: map[string]string{
 			settingCleanup: cleanupCompact,
 			settingMinISR:  inSync,
@@ -75,7 +73,23 @@ func (k *Kafka) createCheckpointTopic(ctx context.Context, topic string) error {
 			// default of 1 GiB would be two days of them.
 			"segment.bytes": "16777216",
 		},
-	})
+	}
+}
+
+// replication of a topic of walstream's own, as good as the cluster has it.
+func (k *Kafka) replication(ctx context.Context) (replicas int16, inSync string, err error) {
+	cluster, err := k.metadata(ctx, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	replicas = int16(min(3, len(cluster.Brokers)))
+	switch {
+	case replicas == 0:
+		return 0, "", errors.New("the cluster shows no brokers")
+	case replicas >= 3: // with fewer, two in sync would stop at the first broker lost
+		return replicas, "2", nil
+	}
+	return replicas, "1", nil
 }
 
 // checkpointPause is the least time between two checkpoints under load: a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -132,6 +133,26 @@ func TestLoadRefusesAnOpenForeignTransaction(t *testing.T) {
 	})
 }
 
+// One of our own that is open all the same is no reason for a person to come:
+// the next claim ends it.
+func TestLoadOverAnOpenTransactionOfOurOwn(t *testing.T) {
+	everyBroker(t, func(t *testing.T, brokers []string) {
+		k := open(t, testConfig(t, brokers))
+		k.patience = 300 * time.Millisecond
+		c := claim(t, k)
+		if err := c.Write(within(t, 20*time.Second), baseRecord(k.cfg.Pipeline).With(edgeAt(100))); err != nil {
+			t.Fatal(err)
+		}
+		writeIn(t, c.lane[1].client, k.cfg.checkpointTopic(), "x", "y", nil)
+		_, _, err := c.Load(within(t, 20*time.Second))
+		if !errors.Is(err, ErrUncertain) || !Retriable(err) {
+			t.Fatalf("loaded with a transaction of our own open: %v", err)
+		}
+		mustContain(t, err, k.cfg.checkpointTopic(), "kafka-transactions.sh", "this pipeline's own")
+		mustLoad(t, claim(t, k), 100)
+	})
+}
+
 // What a dead instance left open is ended by the claim.
 func TestClaimEndsWhatADeadInstanceLeftOpen(t *testing.T) {
 	everyBroker(t, func(t *testing.T, brokers []string) {
@@ -229,7 +250,7 @@ func TestClaimRefusesATopicThatForgets(t *testing.T) {
 			if _, err := adm.CreateTopic(within(t, 20*time.Second), 1, -1, map[string]*string{"cleanup.policy": &policy}, cfg.checkpointTopic()); err != nil {
 				t.Fatal(err)
 			}
-			c, err := open(t, cfg).Claim(within(t, 20*time.Second))
+			c, err := claimIn(within(t, 20*time.Second), open(t, cfg))
 			if c != nil {
 				c.Close()
 			}
@@ -250,7 +271,7 @@ func TestClaimRefusesATopicThatForgets(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := open(t, cfg)
-		if _, err := k.Claim(within(t, 20*time.Second)); !as[*SetupError](err) {
+		if _, err := claimIn(within(t, 20*time.Second), k); !as[*SetupError](err) {
 			t.Errorf("claimed a topic of three partitions: %v", err)
 		}
 		if _, _, err := k.Load(within(t, 20*time.Second)); !as[*SetupError](err) {
@@ -337,7 +358,7 @@ func TestFirstCheckpointOfAClaimIsCommitted(t *testing.T) {
 	_, brokers := testenv.NewKfake(t)
 	k := open(t, testConfig(t, brokers))
 	for n := 1; n <= 150; n++ {
-		c, err := k.Claim(within(t, 20*time.Second))
+		c, err := claimIn(within(t, 20*time.Second), k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -346,5 +367,42 @@ func TestFirstCheckpointOfAClaimIsCommitted(t *testing.T) {
 		}
 		mustLoad(t, c, 100*n)
 		c.Close()
+	}
+}
+
+// Lanes are taken in order, and nothing is done with one alone: two instances that
+// each own one would both commit.
+func TestLanesAreTakenInOrder(t *testing.T) {
+	_, brokers := testenv.NewKfake(t)
+	ctx := within(t, 20*time.Second)
+	k := open(t, testConfig(t, brokers))
+	take := func(c *Claim, lanes ...int) {
+		t.Cleanup(c.Close)
+		for _, lane := range lanes {
+			if err := c.Take(ctx, lane); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, misuse := range map[string]func(c *Claim){
+		"lane 1 first":   func(c *Claim) { take(c, 1) },
+		"lane 0 again":   func(c *Claim) { take(c, 0, 0) },
+		"lane 1 again":   func(c *Claim) { take(c, 0, 1, 1) },
+		"load with one":  func(c *Claim) { take(c, 0); _, _, _ = c.Load(ctx) },
+		"write with one": func(c *Claim) { take(c, 0); _ = c.Write(ctx, baseRecord(k.cfg.Pipeline)) },
+		"exactly-once with one": func(c *Claim) {
+			take(c, 0)
+			c.NewTransactional(baseRecord(k.cfg.Pipeline), TransactionalOptions{}).Close()
+		},
+		"at-least-once with one": func(c *Claim) { take(c, 0); c.NewIdempotent(baseRecord(k.cfg.Pipeline)).Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "walstream: bug: ") {
+					t.Errorf("panics with %q", text)
+				}
+			}()
+			misuse(k.NewClaim(nil))
+		})
 	}
 }

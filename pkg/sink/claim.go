@@ -4,22 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/sink/schedule"
 )
 
-// lanes is the number of transactional ids of a pipeline.
-const lanes = 2
+const lanes = schedule.Lanes
 
-// Claim holds the pipeline's transactional ids: every earlier holder is fenced,
-// and what it left open is aborted. A Claim that has failed once, or on which a
-// sink was closed, is of no further use; the next start makes a new one.
+// Claim holds the pipeline's transactional ids once both are taken: every earlier
+// holder is fenced, and what it left open is aborted. A Claim that has failed
+// once, or on which a sink was closed, is of no further use; the next start makes
+// a new one.
 type Claim struct {
 	k      *Kafka
 	lane   [lanes]*lane
+	check  func() error
+	owned  int       // lanes taken
 	limits *sync.Map // topic -> int32: the batch limits given to the clients
 	// refused ends when a broker has refused a batch on a lane.
 	refused context.Context
@@ -28,29 +32,53 @@ type Claim struct {
 	broken  error // of the first checkpoint that failed: nothing is written after it
 }
 
-// Claim makes the checkpoint topic when it is missing, then takes lane 0, then
-// lane 1. The order is part of the protocol: two instances that each own one
-// lane would both commit.
-func (k *Kafka) Claim(ctx context.Context) (*Claim, error) {
-	if err := k.ensureCheckpointTopic(ctx); err != nil {
-		return nil, err
-	}
-	c := &Claim{k: k, limits: new(sync.Map)}
+// NewClaim returns one that owns nothing yet. Nothing is written to Kafka on its
+// behalf while check returns an error: the slot may be another instance's.
+func (k *Kafka) NewClaim(check func() error) *Claim {
+	c := &Claim{k: k, check: check, limits: new(sync.Map)}
 	c.refused, c.refuse = context.WithCancel(context.Background())
-	for n := range c.lane {
-		client, err := k.newClient(append(k.lane(n, c.batchLimit), kgo.WithLogger(kgoLogger{log: k.log, refused: c.refuse})))
-		if err != nil {
-			c.Close()
-			return nil, err
-		}
-		c.lane[n] = newLane(n, client)
-		if _, _, err := client.ProducerID(ctx); err != nil {
-			c.Close()
-			id := k.cfg.transactionalID(n)
-			return nil, k.explain(err, fmt.Sprintf("claim transactional id %q", id), rightWrite, fmt.Sprintf("transactional id %q", id))
+	return c
+}
+
+// Take a lane: whoever owned it is fenced. Lane 0 comes first (the checkpoint
+// topic is made with it when it is missing), then lane 1: two instances that each
+// own one would both commit. Another order, or a lane again, is a bug.
+func (c *Claim) Take(ctx context.Context, n int) error {
+	if n != c.owned || n == lanes {
+		panic(fmt.Sprintf("walstream: bug: lane %d is taken with %d of %d owned", n, c.owned, lanes))
+	}
+	k := c.k
+	if n == 0 {
+		if err := k.ensureCheckpointTopic(ctx); err != nil {
+			return err
 		}
 	}
-	return c, nil
+	client, err := k.newClient(append(k.lane(n, c.batchLimit, c.check), kgo.WithLogger(kgoLogger{log: k.log, refused: c.refuse})))
+	if err != nil {
+		return err
+	}
+	c.lane[n] = newLane(n, client)
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		id := k.cfg.transactionalID(n)
+		return k.explain(err, fmt.Sprintf("claim transactional id %q", id), rightWrite, fmt.Sprintf("transactional id %q", id))
+	}
+	c.owned++
+	return nil
+}
+
+// mustOwn all lanes: with one alone, another instance may still commit.
+func (c *Claim) mustOwn(doing string) {
+	if c.owned != lanes {
+		panic(fmt.Sprintf("walstream: bug: %s with %d of %d lanes", doing, c.owned, lanes))
+	}
+}
+
+// owns reports that a producer id is that of a lane.
+func (c *Claim) owns(ctx context.Context, id int64) bool {
+	return slices.ContainsFunc(c.lane[:], func(l *lane) bool {
+		own, _, err := l.client.ProducerID(ctx)
+		return err == nil && own == id
+	})
 }
 
 // batchLimit is asked by the clients once per partition. Every topic is looked
@@ -72,7 +100,8 @@ func clampBatch(maxMessage int) int32 {
 // another any more. An open transaction on the topic is waited for, and is an
 // error when it does not end.
 func (c *Claim) Load(ctx context.Context) (checkpoint.Record, bool, error) {
-	return c.k.newest(ctx, true)
+	c.mustOwn("load the checkpoint that counts")
+	return c.k.newest(ctx, c)
 }
 
 var _ checkpoint.Store = (*Claim)(nil)
@@ -81,6 +110,7 @@ var _ checkpoint.Store = (*Claim)(nil)
 // After an error the Claim writes no more: what became of the transaction is for
 // the start order to find out. Not for concurrent use.
 func (c *Claim) Write(ctx context.Context, record checkpoint.Record) error {
+	c.mustOwn("write a checkpoint")
 	if c.broken != nil {
 		return c.broken
 	}

@@ -3,16 +3,12 @@ package sink
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const (
@@ -56,12 +52,12 @@ func backoff(tries int) time.Duration {
 	return pause/2 + rand.N(pause/2)
 }
 
-// common options of every client.
-func (k *Kafka) common() []kgo.Opt {
+// common options of every client. Nothing is written while check returns an error;
+// it may be nil.
+func (k *Kafka) common(check func() error) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(k.cfg.Brokers...),
 		kgo.ClientID(k.cfg.ClientID),
-		kgo.DialTimeout(dialTimeout),
 		kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.ConnIdleTimeout(idleTimeout),
 		kgo.RetryTimeout(retryTimeout),
@@ -72,28 +68,33 @@ func (k *Kafka) common() []kgo.Opt {
 		// Telemetry is a goroutine and a second of Close for nobody's use.
 		kgo.DisableClientMetrics(),
 		kgo.WithLogger(kgoLogger{log: k.log}),
-		kgo.WithHooks(&k.conns),
+		kgo.WithHooks(&k.conns, &losses{seen: k.cfg.Seen, log: k.log}),
+	}
+	if k.cfg.Metrics != nil {
+		opts = append(opts, kgo.WithHooks(k.cfg.Metrics))
 	}
 	if versionPattern.MatchString(k.cfg.Version) {
 		opts = append(opts, kgo.SoftwareNameAndVersion("walstream", k.cfg.Version))
 	}
 	dial := k.cfg.DialContext
-	switch {
-	case dial != nil && k.cfg.TLS != nil:
-		opts = append(opts, kgo.Dialer(tlsOver(dial, k.cfg.TLS)))
-	case dial != nil:
-		opts = append(opts, kgo.Dialer(dial))
-	case k.cfg.TLS != nil:
-		opts = append(opts, kgo.DialTLSConfig(k.cfg.TLS))
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
+	if check != nil {
+		dial = guarded(dial, check)
+	}
+	if k.cfg.TLS != nil {
+		dial = tlsOver(dial, k.cfg.TLS)
+	}
+	opts = append(opts, kgo.Dialer(dial))
 	login, _ := k.cfg.login() // its faults were reported by Open
 	return append(opts, login...)
 }
 
 // producer options: everything that touches durability or order is written out,
 // also where it is the library's default, because a default may change.
-func (k *Kafka) producer(batchLimit func(topic string) int32) []kgo.Opt {
-	return append(k.common(),
+func (k *Kafka) producer(batchLimit func(topic string) int32, check func() error) []kgo.Opt {
+	return append(k.common(check),
 		// An acknowledgement means all in-sync replicas.
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		// Idempotent writing stays on (no DisableIdempotentWrite): a request sent
@@ -130,8 +131,8 @@ func (k *Kafka) producer(batchLimit func(topic string) int32) []kgo.Opt {
 
 // lane options: a transactional producer. In at-least-once only checkpoints go
 // through it.
-func (k *Kafka) lane(n int, batchLimit func(topic string) int32) []kgo.Opt {
-	return append(k.producer(batchLimit),
+func (k *Kafka) lane(n int, batchLimit func(topic string) int32, check func() error) []kgo.Opt {
+	return append(k.producer(batchLimit, check),
 		kgo.TransactionalID(k.cfg.transactionalID(n)),
 		kgo.TransactionTimeout(TransactionTimeout),
 		// The id is busy for milliseconds after a commit while the broker writes
@@ -159,36 +160,15 @@ func (k *Kafka) newClient(opts []kgo.Opt) (*kgo.Client, error) {
 	return client, nil
 }
 
-// login options: none without SASL.
-func (c *Config) login() ([]kgo.Opt, error) {
-	if c.SASLMechanism == "" {
-		if c.SASLUser != "" || c.SASLPassword != "" {
-			return nil, errors.New("kafka SASL user or password given without a mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-		}
-		return []kgo.Opt{}, nil
-	}
-	if c.SASLUser == "" || c.SASLPassword == "" {
-		return nil, fmt.Errorf("kafka SASL mechanism %s needs a user and a password", c.SASLMechanism)
-	}
-	var mechanism sasl.Mechanism
-	switch c.SASLMechanism {
-	case "PLAIN":
-		mechanism = plain.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsMechanism()
-	case "SCRAM-SHA-256":
-		mechanism = scram.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsSha256Mechanism()
-	case "SCRAM-SHA-512":
-		mechanism = scram.Auth{User: c.SASLUser, Pass: c.SASLPassword}.AsSha512Mechanism()
-	default:
-		return nil, fmt.Errorf("kafka SASL mechanism %q: allowed are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512", c.SASLMechanism)
-	}
-	return []kgo.Opt{kgo.SASL(mechanism)}, nil
-}
-
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// tlsOver lays TLS over a dialer, as kgo.DialTLSConfig does over the usual one.
-func tlsOver(dial dialFunc, base *tls.Config) dialFunc {
+// tlsOver lays TLS over a dialer, as it is to be at that moment.
+func tlsOver(dial dialFunc, current func() (*tls.Config, error)) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		base, err := current()
+		if err != nil {
+			return nil, err
+		}
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
@@ -198,8 +178,13 @@ func tlsOver(dial dialFunc, base *tls.Config) dialFunc {
 			cfg.ServerName, _, _ = net.SplitHostPort(address)
 		}
 		secured := tls.Client(conn, cfg)
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
 		if err := secured.HandshakeContext(ctx); err != nil {
 			_ = conn.Close() // the handshake's error is the one to report
+			if !isTLS(err) { // cut off, or no answer: what a listener in clear makes of a handshake
+				err = fmt.Errorf("TLS handshake with %s (does this listener speak TLS?): %w", address, err)
+			}
 			return nil, err
 		}
 		return secured, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"regexp"
 	"time"
 
@@ -13,15 +14,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/sink/registry"
 )
 
 // Config of the connection to Kafka and of what walstream may do there.
 type Config struct {
 	Brokers  []string
 	ClientID string
-	TLS      *tls.Config
-	// SASLMechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty for none.
-	SASLMechanism, SASLUser, SASLPassword string
+	// TLS is asked for at each connect, so that renewed files need no restart; nil:
+	// connections are in clear.
+	TLS func() (*tls.Config, error)
+	// SASLMechanism is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or
+	// AWS_MSK_IAM; empty for none. SASLUser is what the first three log in as.
+	SASLMechanism, SASLUser string
+	// Credentials of a login are asked for at each.
+	Credentials func(ctx context.Context) (Credentials, error)
 
 	Pipeline    string
 	Compression string // none, lz4, zstd, snappy or gzip
@@ -32,12 +40,32 @@ type Config struct {
 	CreateTopics           bool
 	TopicPartitions        int32 // -1: the broker's default
 	TopicReplicationFactor int16 // -1: the broker's default
+	TopicConfigs           map[string]string
+
+	// TopicsAllowed are patterns of the topics that rows may go to, with * and ?;
+	// empty: all but internal ones and walstream's own.
+	TopicsAllowed []string
+	// OnPoison decides on rows that cannot become records.
+	OnPoison Policy
+	// PoisonLimit is how many bad rows in a row OnPoison lets pass, of a topic or of
+	// all; 0: any number.
+	PoisonLimit int
+	// OneShot decides on some of them otherwise; nil: it does not.
+	OneShot *OneShot
+
+	// Registry has the schemas of events that name one; nil: none does.
+	Registry *registry.Registry
 
 	// Seen remembers topics beyond the life of one Kafka; nil: not beyond it.
 	Seen *Seen
 
 	Version string
 	Logger  zerolog.Logger
+	// Metrics count what the clients see; may be nil.
+	Metrics *ClientMetrics
+	// OnCommit is told of each Kafka commit with rows, by the goroutine that makes
+	// them: it must not wait. nil: nobody traces, and nothing is kept for it.
+	OnCommit func(*Commit)
 	// DialContext replaces the dialer, for tests; TLS is laid over it.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -71,8 +99,8 @@ func (c *Config) normalize() error {
 	switch {
 	case !pipelinePattern.MatchString(c.Pipeline):
 		fault("pipeline %q: letters, digits and ._- are allowed", c.Pipeline)
-	case len(c.checkpointTopic()) > maxTopicName:
-		fault("pipeline %q is too long: topic %q exceeds %d characters", c.Pipeline, c.checkpointTopic(), maxTopicName)
+	case len(c.deadLetterTopic()) > outbox.MaxTopicName:
+		fault("pipeline %q is too long: topic %q exceeds %d characters", c.Pipeline, c.deadLetterTopic(), outbox.MaxTopicName)
 	}
 	if c.MaxInFlight.Events < 1 || c.MaxInFlight.Bytes < 1 {
 		fault("max in flight: at least 1 event and 1 byte, not %d and %d", c.MaxInFlight.Events, c.MaxInFlight.Bytes)
@@ -89,6 +117,21 @@ func (c *Config) normalize() error {
 	if c.ClientID == "" {
 		c.ClientID = "walstream"
 	}
+	switch c.OnPoison {
+	case "":
+		c.OnPoison = Stop
+	case Stop, DeadLetter, Skip:
+	default:
+		fault("policy for bad rows %q: allowed are stop, dead-letter, skip", c.OnPoison)
+	}
+	if c.PoisonLimit < 0 {
+		fault("limit of bad rows %d: 0 or more", c.PoisonLimit)
+	}
+	for _, pattern := range c.TopicsAllowed {
+		if _, err := path.Match(pattern, ""); err != nil {
+			fault("pattern %q of topics allowed: %w", pattern, err)
+		}
+	}
 	if _, err := c.login(); err != nil {
 		faults = append(faults, err)
 	}
@@ -97,19 +140,13 @@ func (c *Config) normalize() error {
 
 func (c *Config) checkpointTopic() string { return checkpointPrefix + c.Pipeline }
 
+func (c *Config) controlTopic() string { return controlPrefix + c.Pipeline }
+
+func (c *Config) deadLetterTopic() string { return DeadLetterTopic(c.Pipeline) }
+
+// DeadLetterTopic of a pipeline.
+func DeadLetterTopic(pipeline string) string { return deadPrefix + pipeline }
+
 func (c *Config) transactionalID(lane int) string {
 	return fmt.Sprintf("walstream.%s.%d", c.Pipeline, lane)
 }
-
-// String keeps the password out of whatever prints the configuration.
-func (c Config) String() string {
-	type plain Config // without this method
-	if c.SASLPassword != "" {
-		c.SASLPassword = "***"
-	}
-	c.Logger = zerolog.Logger{}
-	return fmt.Sprintf("%+v", plain(c))
-}
-
-// GoString likewise.
-func (c Config) GoString() string { return c.String() }

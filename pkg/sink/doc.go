@@ -2,9 +2,10 @@
 // beside them. It is the only package that names the Kafka client.
 //
 //	Open ──> Kafka     lazy; Load reads the newest checkpoint and fences nobody
-//	           │ Claim   makes the checkpoint topic, takes the transactional ids
-//	           v         of lane 0, then lane 1: whoever held them is fenced
-//	         Claim     Load is the checkpoint that counts; Write makes one
+//	           │ NewClaim
+//	           v
+//	         Claim     Take lane 0, then lane 1: whoever owned it is fenced. Then
+//	           │       Load is the checkpoint that counts; Write makes one
 //	           │ NewIdempotent                    │ NewTransactional
 //	           v                                  v
 //	         Idempotent  at-least-once:         Transactional  exactly-once, below
@@ -18,17 +19,19 @@
 //	  │                        │                                 promise │
 //	  └──────── Drain <──── Mailbox <────────────────────────────────────┘
 //
-//	 loop ── Begin, Submit, End ──> front ──> backlog      one Kafka transaction:
-//	  ^                                          │ take    rows of whole PostgreSQL
+//	 loop ── Begin, Submit, End ──> front ──> schedule     one Kafka transaction:
+//	  ^                                          │ Take    rows of whole PostgreSQL
 //	  │                                          v         transactions, then the
 //	  │                      committer: lane 0, lane 1, lane 0, ...  checkpoint
 //	  │                        │ commit answered                │ promise
 //	  └──────── Drain <──── Mailbox <───────────────────────────┘
 //
 // Read it in this order: front.go (the path of a row), idempotent.go;
-// transactional.go, backlog.go, commit.go and lane.go (exactly-once); lookout.go
-// (what a failure means), claim.go and tail.go (the checkpoint), client.go (the
-// options).
+// transactional.go, commit.go and lane.go (exactly-once), with package schedule,
+// which decides what goes into which transaction; lookout.go (what a failure
+// means); poison.go, judge.go, isolate.go and deadletter.go (rows that cannot become
+// records), letters.go (what became of them); claim.go and tail.go (the checkpoint),
+// client.go (the options).
 //
 // Invariants:
 //   - An acknowledgement means that all in-sync replicas have the record.
@@ -40,16 +43,20 @@
 //   - What a broker refuses after all ends everything: all records share one
 //     context, which is cancelled before the client takes up what it has buffered
 //     behind.
+//   - A row that cannot become a record is one that its topic or a broker refuses for
+//     itself: never a missing right, a fault of the cluster, or what was true a while
+//     ago. It keeps its place, its ticket and its ordinal, whatever the policy makes
+//     of it.
+//   - A broker answers for a batch. Which row of it is bad is known only of one that
+//     was refused with nothing else under way; no other is ever left out for it.
 //   - A refusal is reported when the rows before it are answered and covered by a
 //     checkpoint, so starting over and over in front of it doubles nothing.
 //   - An error of a transaction is never resolved by guessing: the whole pipeline
 //     goes back through its start order. No lane is ever initialised again alone.
-//   - Exactly-once: every transaction carries the checkpoint of where it ends. A
-//     lane begins when the other one's commit was answered with success; the first
-//     transaction after a start runs on lane 0. After the first failure nothing is
-//     produced or committed any more.
-//   - A Kafka transaction ends inside a PostgreSQL transaction only when its time
-//     is up. Until that one is complete, nothing else is written.
+//   - Nothing is read as counting or written before both lanes are owned, in order.
+//   - Exactly-once: every transaction carries the checkpoint of where it ends; the
+//     rules of the lanes and of splitting are package schedule's. After the first
+//     failure nothing is produced or committed any more.
 //   - After Close no acknowledgement is reported. Close waits for goroutines, and
 //     for a broker at most half a second, to abort what is open.
 //

@@ -1,9 +1,6 @@
 package sink
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/twmb/franz-go/pkg/kbin"
 
 	"github.com/walstream/walstream/pkg/outbox"
@@ -14,10 +11,8 @@ const (
 	checkpointPrefix = "walstream.checkpoints."
 	historyPrefix    = "walstream.history."
 	deadPrefix       = "walstream.dead-letters."
+	controlPrefix    = "walstream.control."
 )
-
-// maxTopicName is Kafka's: a topic is a directory name with a suffix.
-const maxTopicName = 249
 
 // batchOverhead is the header of a record batch as the broker counts it against
 // max.message.bytes.
@@ -42,27 +37,5 @@ func recordSize(e *outbox.Event) int {
 // field is a length and so many bytes. (Null takes the length -1: as short as 0.)
 func field(n int) int { return kbin.VarintLen(int32(n)) + n }
 
-// checkTopicName refuses, before any broker is asked, a name that Kafka would
-// refuse, or that must not be written from a row. Case is kept.
-func checkTopicName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("the topic name is empty: check the topic column or pattern")
-	case name == "." || name == "..":
-		return fmt.Errorf("the topic name %q is not allowed by kafka", name)
-	case len(name) > maxTopicName:
-		return fmt.Errorf("the topic name has %d bytes, kafka allows %d", len(name), maxTopicName)
-	case strings.HasPrefix(name, "__"):
-		return fmt.Errorf("topics beginning with __ are kafka's own")
-	case strings.HasPrefix(name, checkpointPrefix), strings.HasPrefix(name, historyPrefix), strings.HasPrefix(name, deadPrefix):
-		return fmt.Errorf("the topic is walstream's own bookkeeping")
-	}
-	for _, c := range []byte(name) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return fmt.Errorf("the topic name holds %q: kafka allows ASCII letters, digits and ._-", name)
-		}
-	}
-	return nil
-}
+// MayPublishTo tells whether rows may go to a topic of that name at all.
+func MayPublishTo(topic string) bool { return outbox.CheckTopic(topic) == nil }

@@ -25,6 +25,9 @@ var ErrFenced = errors.New("fenced in kafka: another instance of this pipeline h
 // The pipeline goes back to its durable checkpoint instead of guessing.
 var ErrUncertain = errors.New("kafka left the outcome open")
 
+// ErrRegistry: the schema registry does not answer.
+var ErrRegistry = errors.New("the schema registry does not answer")
+
 // DeliveryError is a row that Kafka, or the check before sending, refuses for
 // good. The position is held before it.
 type DeliveryError struct {
@@ -56,11 +59,15 @@ type AccessError struct {
 
 func (e *AccessError) Error() string {
 	if e.Right == rightLogin {
-		remedy := "check kafka-sasl-mechanism, user and password"
+		remedy := "check kafka-sasl-mechanism, and the user, password, token or keys it logs in by"
 		if errors.Is(e.Err, kerr.IllegalSaslState) {
 			remedy = "this listener takes no login: name the one that does in kafka-brokers, or leave kafka-sasl-mechanism out"
 		}
-		return fmt.Sprintf("kafka refuses the login of user %q: %s; %s", e.User, e.Err, remedy)
+		who := ""
+		if e.User != "" {
+			who = fmt.Sprintf(" of user %q", e.User)
+		}
+		return fmt.Sprintf("kafka refuses the login%s: %s; %s", who, e.Err, remedy)
 	}
 	principal := "User:" + e.User
 	if e.User == "" {
@@ -76,6 +83,7 @@ func (e *AccessError) Unwrap() error { return e.Err }
 type SetupError struct {
 	Found  string
 	Remedy string
+	TLS    bool // the handshake failed
 }
 
 func (e *SetupError) Error() string { return e.Found + "; " + e.Remedy }
@@ -106,6 +114,7 @@ const (
 	rightCreate   = "Create"
 	rightDescribe = "Describe"
 	rightConfigs  = "DescribeConfigs"
+	rightDelete   = "Delete"
 
 	rightIdempotent = "IdempotentWrite" // before Kafka 3.0
 )
@@ -128,7 +137,7 @@ func Retriable(err error) bool {
 		return false
 	}
 	for _, target := range []error{
-		ErrFenced, ErrUncertain, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+		ErrFenced, ErrUncertain, ErrSentAgain, ErrRegistry, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
 		context.DeadlineExceeded, kgo.ErrClientClosed,
 		kerr.ConcurrentTransactions, kerr.UnknownServerError,
 	} {
@@ -142,6 +151,14 @@ func Retriable(err error) bool {
 	}
 	var network net.Error
 	return errors.As(err, &network) || kgo.IsRetryableBrokerErr(err)
+}
+
+// RefusedLogin tells the errors by which one end does not believe the other who it
+// is: by password, token or certificate.
+func RefusedLogin(err error) bool {
+	access, isAccess := errors.AsType[*AccessError](err)
+	setup, isSetup := errors.AsType[*SetupError](err)
+	return isAccess && access.Right == rightLogin || isSetup && setup.TLS
 }
 
 // isAccess tells the errors that mean a missing right or a failed login.
@@ -189,6 +206,7 @@ func (k *Kafka) explain(err error, doing, right, resource string) error {
 		return nil
 	case isTLS(err):
 		err = &SetupError{
+			TLS:    true,
 			Found:  fmt.Sprintf("the TLS handshake failed: %v", err),
 			Remedy: "check kafka-tls, kafka-tls-ca, kafka-tls-cert and kafka-tls-key against the listener that kafka-brokers names; the name used must be in the broker's certificate",
 		}

@@ -180,7 +180,7 @@ func TestTakeoverUnderLoad(t *testing.T) {
 			taken := make(chan *Claim, 1)
 			go func() {
 				time.Sleep(time.Duration(20+round*7) * time.Millisecond)
-				c, err := open(t, cfg).Claim(context.Background())
+				c, err := claimIn(context.Background(), open(t, cfg))
 				taken <- c
 				stop <- err
 			}()

@@ -3,10 +3,12 @@ package sink
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -81,12 +83,15 @@ func (s story) survive(t *testing.T, cfg Config, disturb func(round int) (stop f
 		k := open(t, cfg)
 		for ready := false; !ready; { // brokers may be down
 			var err error
-			if c, err = k.Claim(within(t, 60*time.Second)); err == nil {
+			if c, err = claimIn(within(t, 60*time.Second), k); err == nil {
 				from, _, err = c.Load(within(t, 60*time.Second))
 			}
 			if ready = err == nil; !ready {
 				if !Retriable(err) || time.Now().After(deadline) {
 					t.Fatal(err)
+				}
+				if strings.Contains(err.Error(), "which the broker should have ended") {
+					abortHanging(t, cfg)
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -136,6 +141,30 @@ func (s story) survive(t *testing.T, cfg Config, disturb func(round int) (stop f
 		t.Errorf("readers see %d rows of %d", count, rows)
 	}
 	return starts, splits
+}
+
+// abortHanging follows the way out of the message. A broker of 4.4.0 that is killed
+// alone and comes back slowly can leave a transaction open for good, whoever claims
+// the transactional id: it forgets to write the marker (seen on a busy machine).
+func abortHanging(t *testing.T, cfg Config) {
+	t.Helper()
+	topic := checkpointPrefix + cfg.Pipeline
+	admin := kadm.NewClient(client(t, cfg.Brokers))
+	producers, err := admin.DescribeProducers(within(t, 20*time.Second), kadm.TopicsSet{topic: {0: {}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	producers.EachProducer(func(p kadm.DescribedProducer) {
+		if p.CurrentTxnStartOffset < 0 {
+			return
+		}
+		t.Logf("the transaction of producer id %d, epoch %d, is aborted as by kafka-transactions.sh", p.ProducerID, p.ProducerEpoch)
+		if _, err := admin.WriteTxnMarkers(within(t, 20*time.Second), kadm.TxnMarkers{
+			ProducerID: p.ProducerID, ProducerEpoch: p.ProducerEpoch, CoordinatorEpoch: p.CoordinatorEpoch, Topics: kadm.TopicsSet{topic: {0: {}}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // Whatever the cluster answers, whenever the process dies, whoever takes over:

@@ -97,12 +97,24 @@ func open(t testing.TB, cfg Config) *Kafka {
 
 func claim(t testing.TB, k *Kafka) *Claim {
 	t.Helper()
-	c, err := k.Claim(within(t, 20*time.Second))
+	c, err := claimIn(within(t, 20*time.Second), k)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// claimIn takes all lanes, or nothing.
+func claimIn(ctx context.Context, k *Kafka) (*Claim, error) {
+	c := k.NewClaim(nil)
+	for lane := range lanes {
+		if err := c.Take(ctx, lane); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 func within(t testing.TB, d time.Duration) context.Context {

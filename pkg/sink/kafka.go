@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -17,6 +18,9 @@ type Kafka struct {
 	log    zerolog.Logger
 	client *kgo.Client // asks; produces nothing
 	conns  connections
+	stuck  atomic.Pointer[string] // why rows wait although brokers answer; nil when none does
+	// registry is why rows wait for their schema; nil when none does.
+	registry atomic.Pointer[string]
 	// patience with a transaction on the checkpoint topic that is not ours.
 	patience time.Duration
 }
@@ -30,12 +34,12 @@ func Open(cfg Config) (*Kafka, error) {
 	if k.cfg.Seen == nil {
 		k.cfg.Seen = NewSeen()
 	}
-	client, err := k.newClient(append(k.common(), kgo.RetryTimeout(askTimeout)))
+	client, err := k.newClient(append(k.common(nil), kgo.RetryTimeout(askTimeout)))
 	if err != nil {
 		return nil, err
 	}
 	k.client = client
-	if cfg.SASLMechanism == "PLAIN" && cfg.TLS == nil {
+	if cfg.SASLMechanism == "PLAIN" && cfg.TLS == nil && k.cfg.Seen.tell("plain") {
 		k.log.Warn().Msg("SASL PLAIN without TLS sends the password in clear")
 	}
 	return k, nil
@@ -45,9 +49,17 @@ func Open(cfg Config) (*Kafka, error) {
 // time-out (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 const brokerAbortInterval = 10 * time.Second
 
-// Trouble is why the last connection to a broker failed; empty when a request has
-// been answered since.
-func (k *Kafka) Trouble() string { return k.conns.last() }
+// Trouble is why rows wait: a topic that cannot be written, or why the last
+// connection to a broker failed. Empty when neither is known.
+func (k *Kafka) Trouble() string {
+	if why := k.stuck.Load(); why != nil {
+		return *why
+	}
+	if why := k.registry.Load(); why != nil {
+		return *why
+	}
+	return k.conns.last()
+}
 
 // Close ends the connections. Claims are closed by their owner.
 func (k *Kafka) Close() { k.client.Close() }
@@ -63,7 +75,7 @@ func (k *Kafka) Load(ctx context.Context) (checkpoint.Record, bool, error) {
 	if !found {
 		return checkpoint.Record{}, false, nil
 	}
-	return k.newest(ctx, false)
+	return k.newest(ctx, nil)
 }
 
 var _ checkpoint.Store = (*Kafka)(nil)

@@ -35,7 +35,7 @@ const batchRefused = "batch in a produce request failed"
 
 // Level keeps the library from building lines that nobody reads.
 func (l kgoLogger) Level() kgo.LogLevel {
-	switch level := l.log.GetLevel(); {
+	switch level := max(l.log.GetLevel(), zerolog.GlobalLevel()); { // the global one is changed while it runs
 	case level <= zerolog.TraceLevel:
 		return kgo.LogLevelDebug
 	case level <= zerolog.DebugLevel, l.refused != nil:
@@ -70,7 +70,10 @@ func (l kgoLogger) Log(level kgo.LogLevel, message string, keyvals ...any) {
 
 // connections remembers why the last connection failed: a request that waited for
 // one until its time was over says "deadline exceeded", which helps nobody.
-type connections struct{ failure atomic.Pointer[string] }
+type connections struct {
+	failure atomic.Pointer[string]
+	produce atomic.Pointer[string] // of the last request with rows; nil when it was answered
+}
 
 func (c *connections) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -104,7 +107,23 @@ func (c *connections) OnBrokerRead(broker kgo.BrokerMetadata, key int16, _ int, 
 	}
 }
 
+// OnBrokerE2E hears of every request and what became of it. A broker that finds a
+// request too large ends the connection, without a word, and is asked again.
+func (c *connections) OnBrokerE2E(broker kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+	if key != kmsg.Produce.Int16() {
+		return
+	}
+	err := e2e.Err()
+	if err == nil {
+		c.produce.Store(nil)
+		return
+	}
+	text := fmt.Sprintf("%s:%d ended the connection over a request with rows (larger than its socket.request.max.bytes?): %v", broker.Host, broker.Port, err)
+	c.produce.Store(&text)
+}
+
 var (
+	_ kgo.HookBrokerE2E     = (*connections)(nil)
 	_ kgo.HookBrokerConnect = (*connections)(nil)
 	_ kgo.HookBrokerRead    = (*connections)(nil)
 )

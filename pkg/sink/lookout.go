@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/walstream/walstream/pkg/decode"
+	"github.com/walstream/walstream/pkg/repeat"
 )
 
 // settleTime is how long a refusal waits for the records under way and for a
@@ -34,8 +36,9 @@ type lookout struct {
 	// transactional: an epoch that is no longer ours means that we are fenced.
 	transactional bool
 
-	recheck    time.Duration
-	partitions map[string]int // of the topics learnt; the goroutine's own
+	recheck time.Duration
+	topics  map[string]int // learnt, and their limits; the goroutine's own
+	stuck   stuck
 
 	settled    chan struct{} // closed by the loop: nothing is under way any more
 	settleOnce sync.Once
@@ -44,6 +47,8 @@ type lookout struct {
 	asked    []string
 	answered []topicFacts
 	failure  *failure
+	refused  refusedBatch
+	undone   *row // the first one of all that the client gave back
 }
 
 // failure is the first record that was not delivered.
@@ -53,10 +58,29 @@ type failure struct {
 	sent bool // the client gave it back; otherwise we did not hand it over
 }
 
+// refusedBatch is what has failed with the first record: a broker answers for a
+// batch, not for a record.
+type refusedBatch struct {
+	from, to     decode.Position
+	rows, weight int
+}
+
+func (b *refusedBatch) add(r *row) {
+	if b.rows == 0 || r.position.Compare(b.from) < 0 {
+		b.from = r.position
+	}
+	if b.rows == 0 || r.position.Compare(b.to) > 0 {
+		b.to = r.position
+	}
+	b.rows++
+	b.weight += r.weight
+}
+
 func newLookout(k *Kafka, box *Mailbox) *lookout {
 	return &lookout{
 		k: k, box: box, wake: make(chan struct{}, 1), settled: make(chan struct{}),
-		recheck: recheckTime, partitions: map[string]int{},
+		stuck:   stuck{trouble: repeat.Episode{Calm: stuckCalm}},
+		recheck: recheckTime, topics: map[string]int{},
 	}
 }
 
@@ -71,14 +95,27 @@ func (l *lookout) ask(topic string) {
 	l.signal()
 }
 
-// explain the failure; only the first one counts.
+// explain the failure; only the first one counts, and what failed with it. A row
+// that was not handed over lies behind all that were.
 func (l *lookout) explain(f failure) {
 	l.mu.Lock()
-	if l.failure == nil {
+	if l.failure == nil || f.sent && !l.failure.sent {
 		l.failure = &f
+	}
+	if f.sent && f.row.record.Topic == l.failure.row.record.Topic {
+		l.refused.add(f.row)
 	}
 	l.mu.Unlock()
 	l.signal()
+}
+
+// givenBack notes a row that the client did not deliver, whatever the reason.
+func (l *lookout) givenBack(r *row) {
+	l.mu.Lock()
+	if l.undone == nil || r.position.Compare(l.undone.position) < 0 {
+		l.undone = r
+	}
+	l.mu.Unlock()
 }
 
 // explaining reports that a failure is known.
@@ -105,13 +142,19 @@ func (l *lookout) answers() []topicFacts {
 }
 
 func (l *lookout) run(ctx context.Context) {
-	recheck := time.NewTicker(l.recheck)
+	recheck, look := time.NewTicker(l.recheck), time.NewTicker(stuckTime/2)
 	defer recheck.Stop()
+	defer look.Stop()
+	defer l.k.stuck.Store(nil)
 	for {
 		select {
 		case <-l.wake:
 		case <-recheck.C:
 			l.countPartitions(ctx)
+			continue
+		case now := <-look.C:
+			l.lookIfStuck(ctx, now)
+			l.k.cfg.Seen.poison.summarize(now, &l.k.log)
 			continue
 		case <-ctx.Done():
 			return
@@ -121,13 +164,7 @@ func (l *lookout) run(ctx context.Context) {
 		l.asked = nil
 		l.mu.Unlock()
 		if failure != nil {
-			verdict := l.verdict(ctx, failure)
-			select {
-			case <-l.settled:
-			case <-time.After(settleTime):
-			case <-ctx.Done():
-			}
-			l.box.PutErr(verdict)
+			l.conclude(ctx)
 			return // the sink is at its end
 		}
 		if len(names) > 0 && !l.learn(ctx, names) {
@@ -136,18 +173,39 @@ func (l *lookout) run(ctx context.Context) {
 	}
 }
 
+// conclude reports what the failure means, when what was under way is settled: it
+// may have failed too, and lies before a row that was not handed over.
+func (l *lookout) conclude(ctx context.Context) {
+	select {
+	case <-l.settled:
+		l.noteDone()
+	case <-time.After(settleTime):
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	failure := l.failure
+	l.mu.Unlock()
+	l.box.PutErr(l.isolate(failure, l.verdict(ctx, failure)))
+}
+
 // learn waits for ever for a cluster that does not answer, as the rows do. It
 // returns false when the sink is at its end.
 func (l *lookout) learn(ctx context.Context, names []string) bool {
+	var trouble repeat.Episode
 	for {
 		facts, err := l.k.learn(ctx, names)
+		now := time.Now()
 		if err == nil {
+			if trouble.Open(now) {
+				l.k.log.Info().Strs("topics", names).Int("failures", trouble.Count()).Stringer("after", trouble.Lasted(now).Round(time.Millisecond)).
+					Msg("topics are looked up: their rows go on")
+			}
 			for _, f := range facts {
 				if f.err != nil {
 					continue
 				}
-				l.partitions[f.name] = f.partitions
-				if f.assumed {
+				l.topics[f.name] = f.limit
+				if f.assumed && l.k.cfg.Seen.tell("assumed "+f.name) {
 					l.k.log.Warn().Str("topic", f.name).Int("assumed_bytes", f.limit).Msg("cannot read the topic's max.message.bytes: assuming Kafka's default")
 				}
 			}
@@ -163,7 +221,10 @@ func (l *lookout) learn(ctx context.Context, names []string) bool {
 			}
 			return false
 		}
-		l.k.log.Warn().Err(err).Strs("topics", names).Msg("cannot look up topics: their rows wait")
+		if trouble.Trouble(err.Error(), now) {
+			l.k.log.Warn().Err(err).Strs("topics", names).Int("failures", trouble.Count()).Stringer("for", trouble.Lasted(now).Round(time.Millisecond)).
+				Msg("cannot look up topics: their rows wait")
+		}
 		if sleep(ctx, lookoutPause) != nil {
 			return false
 		}
@@ -174,32 +235,20 @@ func (l *lookout) learn(ctx context.Context, names []string) bool {
 // its keys go to other ones, and their order across the change is not kept. A
 // cluster that does not answer is somebody else's to report.
 func (l *lookout) countPartitions(ctx context.Context) {
-	if len(l.partitions) == 0 {
+	if len(l.topics) == 0 {
 		return
 	}
-	resp, err := l.k.metadata(ctx, slices.Collect(maps.Keys(l.partitions)))
+	resp, err := l.k.metadata(ctx, slices.Collect(maps.Keys(l.topics)))
 	if err != nil {
 		return
 	}
 	for i := range resp.Topics {
 		topic := &resp.Topics[i]
-		if topic.Topic == nil || topic.ErrorCode != 0 {
-			continue
-		}
-		before, now := l.partitions[*topic.Topic], len(topic.Partitions)
-		if before != now {
-			l.k.log.Warn().Str("topic", *topic.Topic).Int("before", before).Int("now", now).Msg("the topic's number of partitions changed: keys go to other partitions from here on")
-			l.partitions[*topic.Topic] = now
+		if topic.Topic != nil && topic.ErrorCode == 0 {
+			l.k.count(*topic.Topic, len(topic.Partitions))
 		}
 	}
 }
-
-// What the check before sending finds; the broker is asked again before a row is
-// refused for it.
-var (
-	errTooLarge    = fmt.Errorf("check before sending: %w", kerr.MessageTooLarge)
-	errNoPartition = errors.New("no such partition")
-)
 
 // verdict turns what is known of a failure into what it means. What may be true
 // for the moment only is asked again.
@@ -207,13 +256,22 @@ func (l *lookout) verdict(ctx context.Context, f *failure) error {
 	topic := topicResource(f.row.record.Topic)
 	var access *AccessError
 	var code *kerr.Error
+	var runaway *RunawayError
 	switch err := f.err; {
+	case errors.As(err, &runaway):
+		return f.unsent()
+	case errors.Is(err, ErrSentAgain):
+		return fmt.Errorf("publish: %w", err)
+	case !f.sent && isTold(err):
+		return f.unsent()
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
 		return l.tooLarge(ctx, f)
 	case isUnknownTopic(err):
 		return l.vanished(ctx, f)
 	case errors.Is(err, errNoPartition):
 		return l.noPartition(ctx, f)
+	case errors.Is(err, errNoKey):
+		return l.noKey(ctx, f)
 	case errors.As(err, &access):
 		return fmt.Errorf("publish: %w", err)
 	case l.transactional && isFenced(err):
@@ -227,14 +285,18 @@ func (l *lookout) verdict(ctx context.Context, f *failure) error {
 	case isAccess(err):
 		return l.k.explain(err, "publish", rightWrite, topic)
 	case !f.sent:
-		return f.row.deliveryError(err)
+		return f.unsent()
+	case f.row.letter && isRefusal(err):
+		return f.row.deliveryError(fmt.Errorf("kafka refuses the dead letter: %w", err))
 	case errors.Is(err, kerr.InvalidTimestamp):
-		return f.row.deliveryError(fmt.Errorf("kafka refuses its time %s: the clocks of PostgreSQL and Kafka disagree, or the topic's limits on message.timestamp are too narrow: %w",
-			f.row.record.Timestamp.UTC().Format(time.RFC3339Nano), err))
+		return f.badTime()
+	case isRefusal(err):
+		return f.row.deliveryError(&flaw{class: ClassRefused, err: fmt.Errorf("kafka refuses it: %w", err), told: true})
+	case errors.Is(err, kerr.InvalidProducerIDMapping):
+		return fmt.Errorf("publish to %s: the broker has forgotten our transactional id (idle for longer than its transactional.id.expiration.ms?): %w: %w", topic, ErrUncertain, err)
 	case isLostState(err):
 		return fmt.Errorf("publish to %s: the broker does not know what it acknowledged before (an unclean election, or a disk lost?): %w: %w", topic, ErrUncertain, err)
 	case errors.As(err, &code) && !Retriable(err):
-		// A broker answers for a batch, not for a record.
 		return f.row.deliveryError(fmt.Errorf("kafka refuses it, or a row sent together with it and behind it: %w", err))
 	default:
 		return l.k.explain(fmt.Errorf("%w: %w", ErrUncertain, err), "publish", rightWrite, topic)
@@ -243,8 +305,7 @@ func (l *lookout) verdict(ctx context.Context, f *failure) error {
 
 func isLostState(err error) bool {
 	return errors.Is(err, kerr.OutOfOrderSequenceNumber) || errors.Is(err, kerr.UnknownProducerID) ||
-		errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.InvalidProducerIDMapping) ||
-		errors.Is(err, kerr.CorruptMessage)
+		errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.CorruptMessage)
 }
 
 // isAborted: the broker has ended the transaction, or will not commit it.
@@ -263,17 +324,16 @@ func (l *lookout) facts(ctx context.Context, topic string) (topicFacts, error) {
 
 func (l *lookout) tooLarge(ctx context.Context, f *failure) error {
 	facts, err := l.facts(ctx, f.row.record.Topic)
-	switch {
+	mayFit := f.row.compressed > 0 && f.sent // it was a try
+	switch before := l.topics[f.row.record.Topic]; {
 	case err != nil:
 		return fmt.Errorf("publish: %w: %w", err, f.err)
 	case facts.err != nil:
 		return f.row.deliveryError(facts.err)
-	case f.row.size > facts.limit && facts.assumed:
-		return f.row.deliveryError(fmt.Errorf("it is larger than %s, Kafka's default of max.message.bytes; the topic's own cannot be read without the right DescribeConfigs on it: %w",
-			humanize.IBytes(uint64(facts.limit)), f.err))
-	case f.row.size > facts.limit:
-		return f.row.deliveryError(fmt.Errorf("its %d bytes exceed the topic's max.message.bytes of %d: raise it (%s): %w",
-			f.row.size, facts.limit, l.k.cfg.command("kafka-configs", "--alter --topic %s --add-config max.message.bytes=...", f.row.record.Topic), f.err))
+	case f.row.size > facts.limit && !mayFit:
+		return f.row.deliveryError(l.k.tooLarge(f.row, facts.limit, facts.assumed, f.err))
+	case f.sent && before == facts.limit && !f.row.letter: // the batch fitted, as far as we can tell
+		return f.row.deliveryError(&flaw{class: ClassTooLarge, told: true, err: fmt.Errorf("kafka finds it too large, in spite of the topic's max.message.bytes of %d: %w", facts.limit, f.err)})
 	}
 	// The row fits by itself: the limit has changed since it was read.
 	return fmt.Errorf("publish to topic %q: max.message.bytes has changed to %d: %w: %w", f.row.record.Topic, facts.limit, ErrUncertain, f.err)
@@ -298,9 +358,22 @@ func (l *lookout) noPartition(ctx context.Context, f *failure) error {
 	case facts.err != nil:
 		return f.row.deliveryError(facts.err)
 	case wanted >= facts.partitions:
-		return f.row.deliveryError(fmt.Errorf("it asks for partition %d, the topic has %d: check the partition column", wanted, facts.partitions))
+		return f.row.deliveryError(noPartition(f.row, facts.partitions))
 	}
 	return fmt.Errorf("publish to topic %q: it has %d partitions now: %w", f.row.record.Topic, facts.partitions, ErrUncertain)
+}
+
+func (l *lookout) noKey(ctx context.Context, f *failure) error {
+	facts, err := l.facts(ctx, f.row.record.Topic)
+	switch {
+	case err != nil:
+		return fmt.Errorf("publish: %w", err)
+	case facts.err != nil:
+		return f.row.deliveryError(facts.err)
+	case facts.compacted:
+		return f.row.deliveryError(f.err)
+	}
+	return fmt.Errorf("publish to topic %q: it is not compacted any more: %w", f.row.record.Topic, ErrUncertain)
 }
 
 func (r *row) deliveryError(err error) *DeliveryError {

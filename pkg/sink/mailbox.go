@@ -14,6 +14,7 @@ type Mailbox struct {
 
 	mu     sync.Mutex
 	report checkpoint.Report
+	acked  int64 // ever
 	closed bool
 }
 
@@ -25,9 +26,17 @@ func (m *Mailbox) Put(t checkpoint.Ticket) {
 	m.mu.Lock()
 	if !m.closed {
 		m.report.Acked = append(m.report.Acked, t)
+		m.acked++
 	}
 	m.mu.Unlock()
 	m.Signal()
+}
+
+// acknowledged is how many rows have been, ever.
+func (m *Mailbox) acknowledged() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.acked
 }
 
 // PutDurable notes that a checkpoint covering edge is durable.

@@ -242,7 +242,7 @@ func TestC21SilentBrokerAtTheStart(t *testing.T) {
 	hole.open()
 	for name, call := range map[string]func(context.Context) error{
 		"load":        func(ctx context.Context) error { _, _, err := k.Load(ctx); return err },
-		"claim":       func(ctx context.Context) error { _, err := k.Claim(ctx); return err },
+		"claim":       func(ctx context.Context) error { _, err := claimIn(ctx, k); return err },
 		"load, owned": func(ctx context.Context) error { _, _, err := c.Load(ctx); return err },
 		"write":       func(ctx context.Context) error { return c.Write(ctx, baseRecord(cfg.Pipeline)) },
 	} {

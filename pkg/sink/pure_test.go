@@ -20,11 +20,20 @@ func TestTopicNames(t *testing.T) {
 		"orders": true, "Orders.V2_x-y": true, "a": true, strings.Repeat("x", 249): true, "...": true, "_own": true,
 		"": false, ".": false, "..": false, strings.Repeat("x", 250): false, "a b": false, "ünal": false,
 		"a/b": false, "a\x00": false, "a\n": false, "a:b": false, "__consumer_offsets": false, "__transaction_state": false,
-		"walstream.checkpoints.p": false, "walstream.history.p": false, "walstream.dead-letters.p": false,
+		"walstream.checkpoints.p": false, "walstream.history.p": false, "walstream.dead-letters.p": false, "walstream.control.p": false,
 		"walstream.orders": true,
 	} {
-		if err := checkTopicName(name); (err == nil) != ok {
+		if err := outbox.CheckTopic(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// The topics that walstream keeps its books in are those that no row may name.
+func TestNoRowNamesOurTopics(t *testing.T) {
+	for _, prefix := range []string{checkpointPrefix, historyPrefix, deadPrefix, controlPrefix} {
+		if MayPublishTo(prefix + "p") {
+			t.Errorf("rows may go to %s", prefix)
 		}
 	}
 }
@@ -168,9 +177,11 @@ func TestStdout(t *testing.T) {
 	e.Timestamp = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	tombstone := event("orders", "", "", 8)
 	tombstone.Value, tombstone.Partition = nil, 3
-	r.transaction(e, tombstone)
+	framed := event("orders", "k", `{"a":1}`, 9)
+	framed.Schema, framed.SchemaAt = &outbox.Schema{Format: outbox.SchemaJSON}, outbox.SchemaAt{Subject: "orders-value"}
+	r.transaction(e, tombstone, framed)
 	r.untilConfirmed()
-	if r.acked != 2 {
+	if r.acked != 3 {
 		t.Errorf("acknowledged %d", r.acked)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -178,7 +189,8 @@ func TestStdout(t *testing.T) {
 		`{"position":"0/3EF#1","id":"7","topic":"orders","timestamp":"2026-01-02T03:04:05Z","key":"k","headers":[{"key":"h","value":"text"},{"key":"b","value":null,"value_base64":"/w=="},{"key":"null","value":null}],"value":"{\"a\":1}"}`,
 		`"partition":3`,
 	}
-	if len(lines) != 2 || lines[0] != want[0] || !strings.Contains(lines[1], want[1]) || !strings.Contains(lines[1], `"value":null`) {
+	if len(lines) != 3 || lines[0] != want[0] || !strings.Contains(lines[1], want[1]) || !strings.Contains(lines[1], `"value":null`) ||
+		!strings.Contains(lines[2], `"value":"{\"a\":1}","schema_prefix_missing":"subject \"orders-value\""`) {
 		t.Errorf("printed %q", lines)
 	}
 	for _, line := range lines {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/sink/registry"
 )
 
 // Stdout prints events, one JSON line each, for looking. A row counts as
@@ -39,6 +40,9 @@ type line struct {
 	Headers     []headerLine `json:"headers,omitempty"`
 	Value       *string      `json:"value"`
 	ValueBase64 []byte       `json:"value_base64,omitempty"`
+	// Schema whose id would stand before the value: it is not here, because looking
+	// asks no registry, and registers nothing.
+	Schema string `json:"schema_prefix_missing,omitempty"`
 }
 
 type headerLine struct {
@@ -61,6 +65,9 @@ func (s *Stdout) Submit(e *outbox.Event, t checkpoint.Ticket) {
 	}
 	l.Key, l.KeyBase64 = readable(e.Key)
 	l.Value, l.ValueBase64 = readable(e.Value)
+	if e.Schema != nil {
+		l.Schema = registry.Name(e.SchemaAt)
+	}
 	for _, h := range e.Headers {
 		out := headerLine{Key: h.Key}
 		out.Value, out.ValueBase64 = readable(h.Value)
@@ -75,6 +82,13 @@ func (s *Stdout) Submit(e *outbox.Event, t checkpoint.Ticket) {
 		return
 	}
 	s.box.Put(t)
+}
+
+// Reject ends the looking: it shows events.
+func (s *Stdout) Reject(_ *outbox.Event, bad *outbox.RowError, _ checkpoint.Ticket) {
+	if s.err == nil {
+		s.fail(bad)
+	}
 }
 
 func readable(b []byte) (*string, []byte) {

@@ -20,14 +20,16 @@ const (
 	fetchBytes  = 1 << 20
 	fetchWait   = 500 * time.Millisecond
 	pollOpen    = 100 * time.Millisecond // pause between looks at an open transaction
+	quietWait   = time.Second            // for it to end without a word
 
 	readUncommitted, readCommitted = 0, 1
 	offsetLatest, offsetEarliest   = -1, -2
 )
 
-// tail reads the checkpoint topic's only partition from its end, where the newest
-// record is, with requests of its own: a consumer shows records, and says
-// nothing about a stretch that holds aborted transactions and markers only.
+// tail reads the only partition of the checkpoint topic, or of the control topic,
+// from its end, where the newest record is, with requests of its own: a consumer
+// shows records, and says nothing about a stretch that holds aborted transactions
+// and markers only.
 type tail struct {
 	k       *Kafka
 	topic   string
@@ -35,17 +37,17 @@ type tail struct {
 	leader  int32
 }
 
-// newest returns the newest committed record of the pipeline. With settled, no
-// transaction may be open on the topic: called after the claim, when all of ours
-// are ended, so an open one is foreign or hanging and may hide a newer record.
-func (k *Kafka) newest(ctx context.Context, settled bool) (checkpoint.Record, bool, error) {
-	t, err := k.openTail(ctx)
+// newest returns the newest committed record of the pipeline. With a claim, whose
+// lanes have ended all transactions of ours, none may be open on the topic: one
+// that is may hide a newer record.
+func (k *Kafka) newest(ctx context.Context, claim *Claim) (checkpoint.Record, bool, error) {
+	t, err := k.openTail(ctx, k.cfg.checkpointTopic())
 	if err != nil {
 		return checkpoint.Record{}, false, k.tailError(err)
 	}
 	stable, err := t.offset(ctx, offsetLatest, readCommitted)
-	if err == nil && settled {
-		stable, err = t.settle(ctx, stable)
+	if err == nil && claim != nil {
+		stable, err = t.settle(ctx, stable, claim)
 	}
 	if err != nil {
 		return checkpoint.Record{}, false, k.tailError(err)
@@ -78,15 +80,19 @@ func (k *Kafka) tailError(err error) error {
 	return k.explain(err, "read the checkpoint", rightRead, topicResource(k.cfg.checkpointTopic()))
 }
 
-func (k *Kafka) openTail(ctx context.Context) (*tail, error) {
-	topic := k.cfg.checkpointTopic()
+func (k *Kafka) openTail(ctx context.Context, topic string) (*tail, error) {
 	meta, found, err := k.lookUpOne(ctx, topic)
 	switch {
 	case err != nil:
 		return nil, err
 	case !found:
 		return nil, kerr.UnknownTopicOrPartition
-	case len(meta.Partitions) != 1:
+	}
+	return k.tailOf(topic, meta)
+}
+
+func (k *Kafka) tailOf(topic string, meta *kmsg.MetadataResponseTopic) (*tail, error) {
+	if len(meta.Partitions) != 1 {
 		return nil, errPartitions(topic, len(meta.Partitions))
 	}
 	partition := meta.Partitions[0]
@@ -128,8 +134,8 @@ func (t *tail) offset(ctx context.Context, which int64, isolation int8) (int64, 
 
 // settle waits until no transaction is open on the topic, at most as long as one
 // of ours may stay open, and returns the end.
-func (t *tail) settle(ctx context.Context, stable int64) (int64, error) {
-	deadline := time.Now().Add(t.k.patience)
+func (t *tail) settle(ctx context.Context, stable int64, claim *Claim) (int64, error) {
+	began, told := time.Now(), false
 	for {
 		high, err := t.offset(ctx, offsetLatest, readUncommitted)
 		if err != nil {
@@ -138,8 +144,13 @@ func (t *tail) settle(ctx context.Context, stable int64) (int64, error) {
 		if stable == high {
 			return stable, nil
 		}
-		if time.Now().After(deadline) {
-			return 0, t.openTransaction(ctx, stable, high)
+		switch open := time.Since(began); {
+		case open > t.k.patience:
+			return 0, t.openTransaction(ctx, stable, high, claim)
+		case open > quietWait && !told:
+			told = true
+			t.k.log.Warn().Err(t.openTransaction(ctx, stable, high, claim)).Stringer("at_most", t.k.patience).
+				Msg("waiting for a transaction on the checkpoint topic to end")
 		}
 		if err := sleep(ctx, pollOpen); err != nil {
 			return 0, err
@@ -150,9 +161,11 @@ func (t *tail) settle(ctx context.Context, stable int64) (int64, error) {
 	}
 }
 
-// openTransaction names who holds it, where the broker says so.
-func (t *tail) openTransaction(ctx context.Context, stable, high int64) error {
-	who := "an unknown producer"
+// openTransaction names who holds it, where the broker says so. One of our own
+// was ended by the claim: if a broker has it open all the same, another claim asks
+// it once more.
+func (t *tail) openTransaction(ctx context.Context, stable, high int64, claim *Claim) error {
+	who, ours := "an unknown producer", false
 	req := kmsg.NewPtrDescribeProducersRequest()
 	topic := kmsg.NewDescribeProducersRequestTopic()
 	topic.Topic, topic.Partitions = t.topic, []int32{0}
@@ -163,16 +176,20 @@ func (t *tail) openTransaction(ctx context.Context, stable, high int64) error {
 				for _, p := range partition.ActiveProducers {
 					if p.CurrentTxnStartOffset >= 0 {
 						who = fmt.Sprintf("producer id %d (epoch %d)", p.ProducerID, p.ProducerEpoch)
+						ours = claim.owns(ctx, p.ProducerID)
 					}
 				}
 			}
 		}
 	}
+	found := fmt.Sprintf("a transaction of %s is open on topic %q (offsets %d to %d) and may hide a newer checkpoint", who, t.topic, stable, high)
+	end := t.k.cfg.command("kafka-transactions", "abort --topic %s --partition 0 --start-offset %d", t.topic, stable)
+	if ours {
+		return fmt.Errorf("%w: %s; it is this pipeline's own, which the broker should have ended; if that lasts: %s", ErrUncertain, found, end)
+	}
 	return &SetupError{
-		Found: fmt.Sprintf("a transaction of %s is open on topic %q (offsets %d to %d) and may hide a newer checkpoint; it is not one of this pipeline's",
-			who, t.topic, stable, high),
-		Remedy: "find out who writes there; a hanging one is ended by: " +
-			t.k.cfg.command("kafka-transactions", "abort --topic %s --partition 0 --start-offset %d", t.topic, stable),
+		Found:  found + "; it is not one of this pipeline's",
+		Remedy: "find out who writes there; a hanging one is ended by: " + end,
 	}
 }
 

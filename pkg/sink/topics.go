@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,11 +110,32 @@ func (s topicSpec) String() string {
 	return partitions + " and " + replicas
 }
 
-// Seen are the topics that a process has sent rows to, and their numbers of
-// partitions. It may be used by several goroutines.
+// Seen are the topics that a process has sent rows to, their numbers of partitions,
+// and the rows that could not be sent. It may be used by several goroutines.
 type Seen struct {
 	mu         sync.Mutex
 	partitions map[string]int
+	reached    reached
+	poison     poison
+	told       map[string]bool // what is said once in the life of the process
+}
+
+// toldOnce bounds what is remembered of that; what is beyond is not said.
+const toldOnce = 1024
+
+// tell is true the first time that it is asked of a line. Every start would say it
+// again otherwise, and an outage is hundreds of starts.
+func (s *Seen) tell(line string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told[line] || len(s.told) == toldOnce {
+		return false
+	}
+	if s.told == nil {
+		s.told = map[string]bool{}
+	}
+	s.told[line] = true
+	return true
 }
 
 // NewSeen returns an empty one.
@@ -128,39 +150,6 @@ func (s *Seen) note(topic string, partitions int) (before int) {
 	return before
 }
 
-// create makes the topic; that somebody else has just done so is as good. It
-// returns when the cluster shows it.
-func (k *Kafka) create(ctx context.Context, spec topicSpec) error {
-	req := kmsg.NewPtrCreateTopicsRequest()
-	req.TimeoutMillis = int32(createTimeout.Milliseconds())
-	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = spec.name, spec.partitions, spec.replicas
-	for name, value := range spec.configs {
-		config := kmsg.NewCreateTopicsRequestTopicConfig()
-		config.Name, config.Value = name, kmsg.StringPtr(value)
-		topic.Configs = append(topic.Configs, config)
-	}
-	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(ctx, k.client)
-	if err != nil {
-		return err
-	}
-	if len(resp.Topics) != 1 {
-		return fmt.Errorf("the broker answered a request for topic %q without it", spec.name)
-	}
-	answer := &resp.Topics[0]
-	switch err := kerr.ErrorForCode(answer.ErrorCode); {
-	case err == nil:
-		k.logMade(answer)
-	case errors.Is(err, kerr.TopicAlreadyExists):
-	case answer.ErrorMessage != nil && *answer.ErrorMessage != "":
-		return fmt.Errorf("%w: %s", err, *answer.ErrorMessage)
-	default:
-		return err
-	}
-	return k.awaitTopic(ctx, spec.name)
-}
-
 func (k *Kafka) logMade(made *kmsg.CreateTopicsResponseTopic) {
 	log := func(event *zerolog.Event) *zerolog.Event {
 		return event.Str("topic", made.Topic).Int32("partitions", made.NumPartitions).Int16("replication_factor", made.ReplicationFactor)
@@ -173,21 +162,12 @@ func (k *Kafka) logMade(made *kmsg.CreateTopicsResponseTopic) {
 	log(k.log.Info()).Msg("made the topic")
 }
 
-func (k *Kafka) awaitTopic(ctx context.Context, name string) error {
-	for deadline := time.Now().Add(createTimeout); ; {
-		topic, found, err := k.lookUpOne(ctx, name)
-		if err != nil && !Retriable(err) {
-			return err
-		}
-		if err == nil && found && len(topic.Partitions) > 0 && topic.Partitions[0].Leader >= 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: topic %q was made and does not appear", ErrUncertain, name)
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
+// count tells people when a topic has another number of partitions than before,
+// also when somebody else made it anew.
+func (k *Kafka) count(topic string, partitions int) {
+	if before := k.cfg.Seen.note(topic, partitions); before != 0 && before != partitions {
+		k.log.Warn().Str("topic", topic).Int("before", before).Int("now", partitions).
+			Msg("the topic's number of partitions changed: keys go to other partitions from here on")
 	}
 }
 
@@ -228,9 +208,11 @@ func (k *Kafka) configs(ctx context.Context, topics []string, settings ...string
 // topicFacts is what must be known of a topic before a row goes there.
 type topicFacts struct {
 	name       string
+	id         [16]byte // none before Kafka 2.8
 	partitions int
 	limit      int   // max.message.bytes
 	assumed    bool  // the limit may not be read: Kafka's default is assumed
+	compacted  bool  // it takes no record without a key; false when that may not be read
 	err        error // why no row may go there
 }
 
@@ -242,13 +224,21 @@ func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error)
 	if err != nil {
 		return nil, err
 	}
+	refused, err := k.makeMissing(ctx, names, topics)
+	if err != nil {
+		return nil, err
+	}
 	facts := make([]topicFacts, 0, len(names))
 	var present []string
 	for _, name := range names {
-		f := topicFacts{name: name}
-		if f.partitions, f.err = k.usable(ctx, name, topics[name]); f.err == nil {
+		f := topicFacts{name: name, err: refused[name]}
+		if f.err == nil {
+			f.partitions, f.id, f.err = k.usable(ctx, name, topics[name])
+		}
+		if f.err == nil {
 			present = append(present, name)
-			k.cfg.Seen.note(name, f.partitions)
+			k.cfg.Seen.reached.forget(name, f.id)
+			k.count(name, f.partitions)
 		} else if Retriable(f.err) {
 			return nil, f.err
 		}
@@ -257,43 +247,50 @@ func (k *Kafka) learn(ctx context.Context, names []string) ([]topicFacts, error)
 	if len(present) == 0 {
 		return facts, nil
 	}
-	values, denied, err := k.configs(ctx, present, settingMaxMessage)
+	values, denied, err := k.configs(ctx, present, settingMaxMessage, settingCleanup)
 	if err != nil {
 		return nil, err
 	}
 	for i := range facts {
 		f := &facts[i]
-		if f.err == nil {
-			f.limit, f.assumed = maxMessage(values[f.name], denied[f.name])
+		if f.err != nil {
+			continue
+		}
+		f.limit, f.assumed = maxMessage(values[f.name], denied[f.name])
+		policy := values[f.name][settingCleanup]
+		f.compacted = strings.Contains(policy, cleanupCompact)
+		if f.compacted && f.name == k.cfg.deadLetterTopic() {
+			f.err = k.errForgetsLetters(f.name, policy)
 		}
 	}
 	return facts, nil
 }
 
-// usable returns the topic's number of partitions, or why no row may go there.
-func (k *Kafka) usable(ctx context.Context, name string, topic *kmsg.MetadataResponseTopic) (int, error) {
+// usable returns the topic's number of partitions and its id, or why no row may go
+// there.
+func (k *Kafka) usable(ctx context.Context, name string, topic *kmsg.MetadataResponseTopic) (partitions int, id [16]byte, err error) {
 	if topic == nil {
 		if err := k.provide(ctx, name); err != nil {
-			return 0, err
+			return 0, id, err
 		}
 		made, found, err := k.lookUpOne(ctx, name)
 		if err == nil && !found {
 			err = fmt.Errorf("%w: topic %q comes and goes", ErrUncertain, name)
 		}
 		if err != nil {
-			return 0, err
+			return 0, id, err
 		}
 		topic = made
 	}
 	switch err := topicError(topic); {
 	case isAccess(err):
-		return 0, k.cfg.denied(rightDescribe, topicResource(name), err)
+		return 0, id, k.cfg.denied(rightDescribe, topicResource(name), err)
 	case err != nil:
-		return 0, err
+		return 0, id, err
 	case topic.IsInternal:
-		return 0, errors.New("it is internal to kafka")
+		return 0, id, &flaw{class: ClassTopicName, err: errors.New("it is internal to kafka")}
 	}
-	return len(topic.Partitions), nil
+	return len(topic.Partitions), topic.TopicID, nil
 }
 
 const settingMaxMessage = "max.message.bytes"
@@ -307,16 +304,16 @@ func maxMessage(settings map[string]string, denied error) (limit int, assumed bo
 
 // provide makes a missing topic, or says how to.
 func (k *Kafka) provide(ctx context.Context, name string) error {
-	if !k.cfg.CreateTopics {
-		return fmt.Errorf("the topic does not exist: create it (%s), or start with --create-topics", k.cfg.command("kafka-topics", "--create --topic %s", name))
+	spec := k.specOf(name)
+	switch own := name == k.cfg.deadLetterTopic(); {
+	case own:
+		replicas, inSync, err := k.replication(ctx)
+		if err != nil {
+			return err
+		}
+		spec = deadLetterSpec(name, replicas, inSync)
+	case !k.cfg.CreateTopics:
+		return &flaw{class: ClassNoTopic, err: fmt.Errorf("the topic does not exist: create it (%s), or start with --create-topics", k.cfg.command("kafka-topics", "--create --topic %s", name))}
 	}
-	spec := topicSpec{name: name, partitions: k.cfg.TopicPartitions, replicas: k.cfg.TopicReplicationFactor}
-	err := k.create(ctx, spec)
-	switch {
-	case isAccess(err):
-		return k.cfg.denied(rightCreate, topicResource(name), err)
-	case err != nil:
-		return fmt.Errorf("create it with %s: %w", spec, err)
-	}
-	return nil
+	return k.createError(spec, k.create(ctx, spec))
 }

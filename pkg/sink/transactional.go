@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/sink/schedule"
 )
 
 // TransactionalOptions of the exactly-once sink. Zero values are the defaults.
@@ -26,6 +26,8 @@ type TransactionalOptions struct {
 	// hides the later records of every producer on its partitions. Beyond it, the
 	// PostgreSQL transaction at hand is split.
 	MaxTransactionTime time.Duration
+	// KeepWhole: nothing is split; what takes too long is aborted and begun anew.
+	KeepWhole bool
 }
 
 func (o TransactionalOptions) withDefaults() TransactionalOptions {
@@ -59,9 +61,9 @@ type TransactionalStats struct {
 // End, Checkpoint, Drain and Ready are called by one goroutine and never block.
 type Transactional struct {
 	front
-	base    checkpoint.Record
-	options TransactionalOptions
-	backlog *backlog
+	base      checkpoint.Record
+	keepWhole bool
+	schedule  *schedule.Schedule[*row]
 
 	// tasks is the context of our goroutines; Close ends it.
 	tasks     context.Context
@@ -73,41 +75,47 @@ type Transactional struct {
 	promise  func(*kgo.Record, error)
 	ahead    atomic.Int64  // weight of the rows a lane has and has not answered
 	answered chan struct{} // one slot: ahead has fallen to half of its limit
+	careful  atomic.Bool   // answered tells of every answer
 	commits  [lanes]atomic.Uint64
 	idle     atomic.Uint64
 	splits   atomic.Uint64
 
-	// Below: the loop's own.
-	newest pglogrepl.LSN // covered by the last End
-	over   bool          // the backlog knows that nothing more comes
-
-	committing // the committer's own
+	over   bool       // the loop's own: the schedule knows that nothing more comes
+	answer chan error // the committer's own: to the last checkpoint record
+	span   *Commit    // likewise: the commit at work; nil unless somebody traces
 }
 
 // NewTransactional starts a sink whose checkpoints are base moved to the edge.
 // Only one sink per Claim, and no Write beside it.
 func (c *Claim) NewTransactional(base checkpoint.Record, o TransactionalOptions) *Transactional {
+	c.mustOwn("start a sink")
+	o = o.withDefaults()
 	t := &Transactional{
 		front: front{
 			claim: c, box: NewMailbox(), topics: map[string]*topic{},
 			records: c.refused, cancel: c.refuse,
 		},
-		base: base, options: o.withDefaults(), backlog: newBacklog(),
+		base: base, keepWhole: o.KeepWhole,
 		ended: make(chan struct{}), answered: make(chan struct{}, 1),
 	}
-	t.pass = t.backlog.put
+	t.schedule = schedule.New[*row](schedule.Options{
+		Window: c.k.cfg.MaxInFlight, CommitInterval: o.CommitInterval, CommitMaxBytes: o.CommitMaxBytes,
+		MaxTime: o.MaxTransactionTime, IdlePause: checkpointPause, KeepWhole: o.KeepWhole,
+	})
+	t.pass = t.put
 	t.promise = t.onAnswer
 	t.tasks, t.stopTasks = context.WithCancel(context.Background())
-	t.lookout = newLookout(c.k, t.box)
+	t.lookout, t.framing = newLookout(c.k, t.box), newFraming(c.k, t.box)
 	t.lookout.transactional = true
-	t.committing = newCommitting(c.k.cfg.MaxInFlight)
+	t.open()
 	t.running.Go(func() { t.lookout.run(t.tasks) })
+	t.running.Go(func() { t.framing.run(t.tasks) })
 	t.running.Go(t.commitAll)
 	return t
 }
 
 // Begin says that the rows of a transaction follow.
-func (t *Transactional) Begin(edge checkpoint.Edge) { t.begun = t.arena.edge(edge) }
+func (t *Transactional) Begin(edge checkpoint.Edge) { t.begin(edge) }
 
 // Submit sends one row on its way.
 func (t *Transactional) Submit(e *outbox.Event, ticket checkpoint.Ticket) {
@@ -115,17 +123,30 @@ func (t *Transactional) Submit(e *outbox.Event, ticket checkpoint.Ticket) {
 	t.noteRefusal()
 }
 
+// Reject takes a row that cannot become an event, of which e is what can be had.
+func (t *Transactional) Reject(e *outbox.Event, bad *outbox.RowError, ticket checkpoint.Ticket) {
+	t.reject(e, bad, ticket)
+	t.noteRefusal()
+}
+
 // End says that the transaction is complete.
-func (t *Transactional) End(edge checkpoint.Edge) {
-	t.newest = edge.Covered
-	t.end(edge)
+func (t *Transactional) End(edge checkpoint.Edge) { t.end(edge) }
+
+// put takes from the front what may go to Kafka.
+func (t *Transactional) put(e entry) bool {
+	if e.end != nil {
+		t.schedule.End(e.end)
+	} else {
+		t.schedule.Put(e.row)
+	}
+	return true
 }
 
 // Checkpoint asks for a durable checkpoint at edge. What an End covers gets one
 // with its rows; a position beyond is idle time.
 func (t *Transactional) Checkpoint(edge checkpoint.Edge) {
-	if edge.Covered > t.newest && !t.stopped() {
-		t.backlog.putIdle(edge)
+	if !t.stopped() {
+		t.schedule.Idle(edge)
 	}
 }
 
@@ -136,6 +157,7 @@ func (t *Transactional) Ready() <-chan struct{} { return t.box.Ready() }
 // for their topic.
 func (t *Transactional) Drain(report *checkpoint.Report) {
 	t.learn()
+	t.advance()
 	t.noteRefusal()
 	t.box.Drain(report)
 }
@@ -145,7 +167,7 @@ func (t *Transactional) Drain(report *checkpoint.Report) {
 func (t *Transactional) noteRefusal() {
 	if t.refused != nil && !t.over {
 		t.over = true
-		t.backlog.end()
+		t.schedule.Over()
 	}
 }
 
@@ -155,11 +177,12 @@ func (t *Transactional) noteRefusal() {
 func (t *Transactional) onAnswer(record *kgo.Record, err error) {
 	r := record.Context.(*row)
 	if err == nil {
+		t.claim.k.cfg.Seen.poison.published(r)
 		t.box.Put(r.ticket)
 	} else {
 		t.failed(r, err)
 	}
-	if left := t.ahead.Add(-int64(r.weight)); left <= aheadWeight/2 && left+int64(r.weight) > aheadWeight/2 {
+	if left := t.ahead.Add(-int64(r.weight)); left <= aheadWeight/2 && left+int64(r.weight) > aheadWeight/2 || t.careful.Load() {
 		select {
 		case t.answered <- struct{}{}:
 		default:

@@ -18,6 +18,7 @@ import (
 	"github.com/walstream/walstream/internal/testenv"
 	"github.com/walstream/walstream/pkg/checkpoint"
 	"github.com/walstream/walstream/pkg/outbox"
+	"github.com/walstream/walstream/pkg/sink/schedule"
 )
 
 // Rows of many small transactions over two topics: all there, in order, once,
@@ -410,7 +411,7 @@ func TestTimeRunsOut(t *testing.T) {
 		r, s := startWith(t, testConfig(t, brokers), TransactionalOptions{MaxTransactionTime: 1})
 		for range 20 {
 			r.begin()
-			r.feed(topic, 1, 3*chunkRows+1)
+			r.feed(topic, 1, 3*schedule.ChunkRows+1)
 			r.end()
 		}
 		r.untilConfirmed()
