@@ -12,23 +12,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/walstream/walstream/bench/internal/tool"
 )
 
 // schema is our own outbox table, and what was written into it: one row for each
 // transaction, committed with it.
-const schema = `
-CREATE TABLE outbox (
-	id bigserial PRIMARY KEY,
-	event_id uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
-	aggregate_type text NOT NULL,
-	aggregate_id text NOT NULL,
-	event_type text NOT NULL,
-	topic text,
-	key text,
-	payload bytea NOT NULL,
-	headers jsonb NOT NULL DEFAULT '{}',
-	created_at timestamptz NOT NULL DEFAULT now()
-);
+const schema = tool.OutboxTable + `
 CREATE TABLE written (writer int, number bigint, size int, PRIMARY KEY (writer, number))`
 
 const (

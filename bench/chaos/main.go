@@ -2,27 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
+	"github.com/walstream/walstream/bench/internal/tool"
 	"github.com/walstream/walstream/internal/testenv"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := program(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { tool.Main("chaos", program) }
 
 // program is the command: it owns the servers, prints the report, and returns
 // what is wrong with it.
@@ -45,31 +33,14 @@ func program(ctx context.Context) error {
 	}
 	started := time.Now()
 	o.say = func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "%7.1fs "+format+"\n", append([]any{time.Since(started).Seconds()}, args...)...)
+		tool.Say("%7.1fs "+format, append([]any{time.Since(started).Seconds()}, args...)...)
 	}
-	if o.log == "" {
-		file, err := os.CreateTemp("", "walstream-chaos-*.log")
-		if err != nil {
-			return err
-		}
-		_ = file.Close()
-		o.log = file.Name()
+	var err error
+	if o.log, err = tool.LogFile(o.log, "chaos"); err != nil {
+		return err
 	}
 	o.say("seed %d", o.seed)
-	pg, err := testenv.StartPostgres(ctx, postgresOptions)
-	if err != nil {
-		return err
-	}
-	defer pg.Close()
-	kafka, err := testenv.StartKafka(ctx, kafkaOptions)
-	if err != nil {
-		return err
-	}
-	defer kafka.Close()
-	report, err := run(ctx, o, pg, kafka)
-	if report != nil {
-		line, _ := json.Marshal(report) // numbers only
-		fmt.Println(string(line))
-	}
-	return err
+	return tool.WithServers(ctx, postgresOptions, kafkaOptions, func(pg *testenv.Postgres, kafka *testenv.Kafka) error {
+		return tool.Report(run(ctx, o, pg, kafka))
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/walstream/walstream/bench/internal/tool"
 	"github.com/walstream/walstream/internal/service"
 	"github.com/walstream/walstream/internal/testenv"
 	"github.com/walstream/walstream/internal/verdict"
@@ -124,7 +125,7 @@ func (c *campaign) prepare(ctx context.Context) (err error) {
 	if c.db, err = pgx.Connect(ctx, c.pg.DSN("")); err != nil {
 		return err
 	}
-	if _, err = c.db.Exec(ctx, schema); err != nil {
+	if _, err = c.db.Exec(ctx, tool.OutboxTable); err != nil {
 		return err
 	}
 	if c.client, err = kgo.NewClient(kgo.SeedBrokers(c.kafka.Brokers...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100*time.Millisecond)); err != nil {

@@ -79,7 +79,7 @@ func (c *campaign) countRestarts() error {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		c.say("walstream started again by itself %d times: %s", counts[reason], reason)
+		c.say("the log tells of %d failed starts or streams: %s", counts[reason], reason)
 	}
 	return lines.Err()
 }

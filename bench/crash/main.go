@@ -2,26 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/signal"
-	"syscall"
 
+	"github.com/walstream/walstream/bench/internal/tool"
 	"github.com/walstream/walstream/internal/testenv"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := program(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "crash:", err)
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { tool.Main("crash", program) }
 
 // program is the command: it owns the servers, prints the report, and returns
 // what is wrong with it.
@@ -45,29 +34,12 @@ func program(ctx context.Context) error {
 	if o.seed == 0 {
 		o.seed = rand.Uint64()
 	}
-	o.say = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-	if o.log == "" {
-		file, err := os.CreateTemp("", "walstream-crash-*.log")
-		if err != nil {
-			return err
-		}
-		_ = file.Close()
-		o.log = file.Name()
-	}
-	pg, err := testenv.StartPostgres(ctx, postgresOptions)
-	if err != nil {
+	o.say = tool.Say
+	var err error
+	if o.log, err = tool.LogFile(o.log, "crash"); err != nil {
 		return err
 	}
-	defer pg.Close()
-	kafka, err := testenv.StartKafka(ctx, kafkaOptions)
-	if err != nil {
-		return err
-	}
-	defer kafka.Close()
-	report, err := run(ctx, o, pg, kafka)
-	if report != nil {
-		line, _ := json.Marshal(report) // numbers only
-		fmt.Println(string(line))
-	}
-	return err
+	return tool.WithServers(ctx, postgresOptions, kafkaOptions, func(pg *testenv.Postgres, kafka *testenv.Kafka) error {
+		return tool.Report(run(ctx, o, pg, kafka))
+	})
 }

@@ -12,21 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// schema is our own table, as sql/publication.sql makes it.
-const schema = `
-CREATE TABLE outbox (
-	id bigserial PRIMARY KEY,
-	event_id uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
-	aggregate_type text NOT NULL,
-	aggregate_id text NOT NULL,
-	event_type text NOT NULL,
-	topic text,
-	key text,
-	payload bytea NOT NULL,
-	headers jsonb NOT NULL DEFAULT '{}',
-	created_at timestamptz NOT NULL DEFAULT now()
-)`
-
 // tableQuery is what the verdict compares with.
 const tableQuery = `
 SELECT event_id::text, coalesce(key, aggregate_id), (convert_from(payload, 'UTF8')::json ->> 'number')::bigint, payload FROM outbox`

@@ -2,28 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/walstream/walstream/bench/internal/tool"
 	"github.com/walstream/walstream/internal/testenv"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := program(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-latency:", err)
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { tool.Main("bench-latency", program) }
 
 type options struct {
 	rates        []int
@@ -34,7 +23,7 @@ type options struct {
 
 // program is the command: it owns the servers and prints the result.
 func program(ctx context.Context) error {
-	o := options{say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+	o := options{say: tool.Say}
 	rates := flag.String("rates", "100,1000", "transactions per second")
 	seconds := flag.Int("seconds", 30, "of each measurement")
 	flag.DurationVar(&o.warmUp, "warm-up", 5*time.Second, "before each measurement")
@@ -48,23 +37,11 @@ func program(ctx context.Context) error {
 		}
 		o.rates = append(o.rates, rate)
 	}
-	pg, err := testenv.StartPostgres(ctx, postgresOptions)
-	if err != nil {
-		return err
-	}
-	defer pg.Close()
-	kafka, err := testenv.StartKafka(ctx, kafkaOptions)
-	if err != nil {
-		return err
-	}
-	defer kafka.Close()
-	found, err := run(ctx, o, pg, kafka)
-	if err != nil {
-		return err
-	}
-	line, err := json.Marshal(found)
-	if err == nil {
-		fmt.Println(string(line))
-	}
-	return err
+	return tool.WithServers(ctx, postgresOptions, kafkaOptions, func(pg *testenv.Postgres, kafka *testenv.Kafka) error {
+		found, err := run(ctx, o, pg, kafka)
+		if err != nil {
+			return err
+		}
+		return tool.Result(found)
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/walstream/walstream/bench/internal/tool"
 	"github.com/walstream/walstream/internal/service"
 	"github.com/walstream/walstream/internal/testenv"
 )
@@ -36,20 +37,6 @@ var (
 	deliveries   = []string{"at-least-once", "exactly-once"}
 )
 
-const schema = `
-CREATE TABLE outbox (
-	id bigserial PRIMARY KEY,
-	event_id uuid NOT NULL UNIQUE DEFAULT gen_random_uuid(),
-	aggregate_type text NOT NULL,
-	aggregate_id text NOT NULL,
-	event_type text NOT NULL,
-	topic text,
-	key text,
-	payload bytea NOT NULL,
-	headers jsonb NOT NULL DEFAULT '{}',
-	created_at timestamptz NOT NULL DEFAULT now()
-)`
-
 // insert stamps the row with the clock in microseconds.
 const insert = `
 INSERT INTO outbox (aggregate_type, aggregate_id, event_type, topic, payload)
@@ -65,7 +52,7 @@ type figures struct {
 
 // run measures every delivery at every rate: {"exactly_once_1000": {...}, ...}.
 func run(ctx context.Context, o options, pg *testenv.Postgres, kafka *testenv.Kafka) (map[string]figures, error) {
-	if err := pg.Exec(ctx, "", schema); err != nil {
+	if err := pg.Exec(ctx, "", tool.OutboxTable); err != nil {
 		return nil, err
 	}
 	found := map[string]figures{}

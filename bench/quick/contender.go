@@ -36,7 +36,8 @@ func contenders(ctx context.Context, o options, pg *testenv.Postgres) ([]contend
 	if o.both {
 		all = append(all, walstream{binary: o.binary, delivery: "exactly-once"})
 	}
-	return all, nil
+	others, err := debeziums(ctx, o)
+	return append(all, others...), err
 }
 
 // sample is one drain.
@@ -50,6 +51,11 @@ type sample struct {
 	CPU          float64 `json:"cpu_s_per_million"`
 	WalsenderCPU float64 `json:"walsender_cpu_s_per_million,omitempty"`
 	PeakRSS      float64 `json:"peak_rss_mb"` // VmHWM
+	// Of the last third of the rows, when everything is warm. 0: not known here.
+	WarmRate float64 `json:"warm_rows_per_second,omitempty"`
+	WarmCPU  float64 `json:"warm_cpu_s_per_million,omitempty"`
+	// From the start of the process to the first record.
+	First float64 `json:"seconds_to_first,omitempty"`
 }
 
 func newSample(c contender, round, rows int, took, cpu time.Duration, w watched) sample {
@@ -90,8 +96,8 @@ func run(ctx context.Context, o options, pg *testenv.Postgres, kafka *testenv.Ka
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", c.name(), round, err)
 			}
-			o.say("round %d, %s: %.2f s, %.0f rows/s, %.2f CPU s per million, walsender %.2f, peak %.0f MB",
-				round, c.name(), s.Seconds, s.Rate, s.CPU, s.WalsenderCPU, s.PeakRSS)
+			o.say("round %d, %s: %.2f s, %.0f rows/s, %.2f CPU s per million, walsender %.2f, peak %.0f MB; last third %.0f rows/s, %.2f CPU s; first after %.2f s",
+				round, c.name(), s.Seconds, s.Rate, s.CPU, s.WalsenderCPU, s.PeakRSS, s.WarmRate, s.WarmCPU, s.First)
 			r.Samples = append(r.Samples, s)
 		}
 	}

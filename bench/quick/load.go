@@ -19,14 +19,14 @@ const (
 
 // loadRows writes rows 1..n, each INSERT a transaction of its own: one WAL record
 // for each row, as applications write them (COPY would join them).
-func loadRows(ctx context.Context, dsn string, n int) error {
+func loadRows(ctx context.Context, dsn string, n, perTx int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var running sync.WaitGroup
 	for i := range loaders {
 		running.Go(func() {
-			if err := loader(ctx, dsn, n, &next, rand.NewChaCha8([32]byte{byte(i + 1)})); err != nil {
+			if err := loader(ctx, dsn, n, perTx, &next, rand.NewChaCha8([32]byte{byte(i + 1)})); err != nil {
 				cancel(err) // the first one counts
 			}
 		})
@@ -35,15 +35,15 @@ func loadRows(ctx context.Context, dsn string, n int) error {
 	return context.Cause(ctx)
 }
 
-// loader takes the next hundred again and again.
-func loader(ctx context.Context, dsn string, n int, next *atomic.Int64, source *rand.ChaCha8) error {
+// loader takes the next transaction again and again.
+func loader(ctx context.Context, dsn string, n, perTx int, next *atomic.Int64, source *rand.ChaCha8) error {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	for {
-		last := int(next.Add(perTx))
+		last := int(next.Add(int64(perTx)))
 		first := last - perTx + 1
 		if first > n {
 			return nil
@@ -55,8 +55,8 @@ func loader(ctx context.Context, dsn string, n int, next *atomic.Int64, source *
 }
 
 func insert(ctx context.Context, conn *pgx.Conn, source *rand.ChaCha8, first, last int) error {
-	keys := make([]string, 0, perTx)
-	payloads := make([][]byte, 0, perTx)
+	keys := make([]string, 0, last-first+1)
+	payloads := make([][]byte, 0, last-first+1)
 	for number := first; number <= last; number++ {
 		key := fmt.Sprintf("00000000-0000-4000-8000-%012d", number%accounts)
 		keys = append(keys, key)

@@ -2,31 +2,24 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 
+	"github.com/walstream/walstream/bench/internal/tool"
 	"github.com/walstream/walstream/internal/testenv"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := program(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-quick:", err)
-		stop()
-		os.Exit(1)
-	}
-}
+func main() { tool.Main("bench-quick", program) }
 
 // options of a run.
 type options struct {
 	rows, rounds int
-	both         bool // deliveries
+	perTx        int    // rows of a transaction
+	others       string // contenders beside walstream and pg_recvlogical
+	both         bool   // deliveries
 	binary       string
 	recvlogical  string
 	log          string // directory; empty: walstream's logs are not kept
@@ -35,46 +28,47 @@ type options struct {
 
 // program is the command: it owns the servers and prints the result.
 func program(ctx context.Context) error {
-	o := options{say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
-	rows := 1_000_000
-	if text := os.Getenv("ROWS"); text != "" {
-		var err error
-		if rows, err = strconv.Atoi(text); err != nil {
-			return fmt.Errorf("ROWS: %w", err)
-		}
+	o := options{say: tool.Say}
+	rows, err := number("ROWS", 1_000_000)
+	perTx, err2 := number("PER_TX", 100)
+	rounds, err3 := number("ROUNDS", 3)
+	if err := errors.Join(err, err2, err3); err != nil {
+		return err
 	}
 	flag.IntVar(&o.rows, "rows", rows, "rows to drain; also by ROWS")
-	flag.IntVar(&o.rounds, "rounds", 3, "drains of each contender")
+	flag.IntVar(&o.perTx, "per-tx", perTx, "rows of a transaction; also by PER_TX")
+	flag.IntVar(&o.rounds, "rounds", rounds, "drains of each contender; also by ROUNDS")
+	flag.StringVar(&o.others, "contenders", os.Getenv("CONTENDERS"), "more of them, with commas: debezium, or debezium-default, -tuned, -exactly-once; also by CONTENDERS")
 	flag.BoolVar(&o.both, "both", os.Getenv("DELIVERIES") == "both", "exactly-once delivery too; also by DELIVERIES=both")
 	flag.StringVar(&o.binary, "binary", "bin/walstream", "the walstream to measure")
 	flag.StringVar(&o.recvlogical, "pg-recvlogical", "", "the program; default: found on this machine, else fetched")
 	flag.StringVar(&o.log, "log", "", "directory for walstream's logs")
 	results := flag.String("results", "bench/results/local", "directory for the raw results")
 	flag.Parse()
+	return tool.WithServers(ctx, postgresOptions, kafkaOptions, func(pg *testenv.Postgres, kafka *testenv.Kafka) error {
+		report, err := run(ctx, o, pg, kafka)
+		if err != nil {
+			return err
+		}
+		report.print(os.Stderr)
+		path, err := report.write(*results)
+		if err != nil {
+			return err
+		}
+		o.say("raw results in %s", path)
+		return tool.Result(report.Line)
+	})
+}
 
-	pg, err := testenv.StartPostgres(ctx, postgresOptions)
+// number is that of a variable.
+func number(variable string, otherwise int) (int, error) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
 	if err != nil {
-		return err
+		return 0, fmt.Errorf("%s: %w", variable, err)
 	}
-	defer pg.Close()
-	kafka, err := testenv.StartKafka(ctx, kafkaOptions)
-	if err != nil {
-		return err
-	}
-	defer kafka.Close()
-	report, err := run(ctx, o, pg, kafka)
-	if err != nil {
-		return err
-	}
-	report.print(os.Stderr)
-	path, err := report.write(*results)
-	if err != nil {
-		return err
-	}
-	o.say("raw results in %s", path)
-	line, err := json.Marshal(report.Line)
-	if err == nil {
-		fmt.Println(string(line))
-	}
-	return err
+	return n, nil
 }

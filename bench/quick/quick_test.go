@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/walstream/walstream/internal/connect"
 	"github.com/walstream/walstream/internal/service"
 	"github.com/walstream/walstream/internal/testenv"
 )
@@ -22,7 +23,7 @@ func TestQuick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := options{rows: 5050, rounds: 2, both: true, binary: binary, say: t.Logf} // the last transaction is a short one
+	o := options{rows: 5050, rounds: 2, perTx: 100, both: true, binary: binary, say: t.Logf} // the last transaction is a short one
 	if _, err := contenders(t.Context(), o, pg); err != nil {
 		t.Skip("skipped:", err)
 	}
@@ -42,6 +43,62 @@ func TestQuick(t *testing.T) {
 	}
 	if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), report.Versions["postgresql"]) {
 		t.Errorf("raw results: %v\n%s", err, text)
+	}
+}
+
+// Debezium as a contender, small: its rows arrive, each once, and its figures are
+// told beside walstream's.
+func TestDebezium(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
+	if _, err := connect.Jars(t.Context()); err != nil {
+		testenv.SkipOrFail(t, err)
+	}
+	pg := testenv.NewPostgres(t, postgresOptions)
+	kafka := testenv.NewKafka(t, kafkaOptions)
+	binary, err := service.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options{rows: 3000, rounds: 1, perTx: 7, others: "debezium-tuned", binary: binary, say: t.Logf}
+	if _, err := contenders(t.Context(), o, pg); err != nil {
+		t.Skip("skipped:", err)
+	}
+	report, err := run(t.Context(), o, pg, kafka)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := report.of(nameDebeziumTuned, sample.first)
+	if len(report.Samples) != 3 || len(theirs) != 1 || theirs[0] <= 0 || report.Line.Debezium <= 0 {
+		t.Errorf("got %+v", report)
+	}
+	o.others = "debezium-fast"
+	if _, err := debeziums(t.Context(), o); err == nil {
+		t.Error("an unknown contender was taken")
+	}
+}
+
+// The last third begins with the first look that sees two thirds there.
+func TestCourse(t *testing.T) {
+	c := newCourse(900, os.Getpid(), time.Now())
+	for _, arrived := range []int64{0, 1, 599, 630, 700} {
+		c.note(arrived)
+	}
+	if c.begunAt != 630 || !c.ended.IsZero() {
+		t.Fatalf("got %+v", c)
+	}
+	c.begun = c.begun.Add(-time.Second)
+	c.note(900)
+	c.note(901)
+	var s sample
+	c.fill(&s)
+	if s.First <= 0 || s.WarmRate > 270 || s.WarmRate < 100 {
+		t.Errorf("got %+v", s)
+	}
+	s = sample{}
+	if newCourse(900, os.Getpid(), time.Now()).fill(&s); s != (sample{}) {
+		t.Errorf("without a row: %+v", s)
 	}
 }
 

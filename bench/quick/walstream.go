@@ -86,7 +86,8 @@ func (c walstream) drain(ctx context.Context, w *world, round int) (sample, erro
 	}
 	defer s.Kill()
 	watch.begin(s.PID())
-	err = c.arrive(ctx, w, s, round, base)
+	course := newCourse(w.rows, s.PID(), from)
+	err = c.arrive(ctx, w, s, round, base, course)
 	took := time.Since(from)
 	seen := watch.end()
 	if err == nil {
@@ -99,15 +100,18 @@ func (c walstream) drain(ctx context.Context, w *world, round int) (sample, erro
 		return sample{}, err
 	}
 	cpu := s.Usage().UserTime() + s.Usage().SystemTime()
-	return newSample(c, round, w.rows, took, cpu, seen), nil
+	result := newSample(c, round, w.rows, took, cpu, seen)
+	course.fill(&result)
+	return result, nil
 }
 
 // arrive waits until readers have all rows. In exactly-once the ends count the
 // markers of the transactions too, so there it is the slot that says so, which is
 // confirmed right after the last commit.
-func (c walstream) arrive(ctx context.Context, w *world, s *service.Service, round int, base int64) error {
+func (c walstream) arrive(ctx context.Context, w *world, s *service.Service, round int, base int64, course *course) error {
 	for {
 		_, total, err := w.ends(ctx)
+		course.note(total - base)
 		arrived := total-base >= int64(w.rows)
 		if arrived && c.delivery == "exactly-once" && err == nil {
 			arrived, err = w.confirmed(ctx, c.slot(round))

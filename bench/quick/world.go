@@ -18,7 +18,6 @@ const (
 	topic       = "bench.events"
 	partitions  = 3
 	publication = "bench_pub"
-	perTx       = 100 // rows of a transaction
 	payloadSize = 1024
 )
 
@@ -129,7 +128,7 @@ func (w *world) ends(ctx context.Context) (ends map[verdict.Place]int64, total i
 // load writes the rows, and notes where they end.
 func (w *world) load(ctx context.Context) error {
 	from := time.Now()
-	if err := loadRows(ctx, w.pg.DSN(""), w.rows); err != nil {
+	if err := loadRows(ctx, w.pg.DSN(""), w.rows, w.perTx); err != nil {
 		return fmt.Errorf("write the rows: %w", err)
 	}
 	// A record behind the end, so that whoever waits for it gets to hear of it.
@@ -137,7 +136,7 @@ func (w *world) load(ctx context.Context) error {
 	if err == nil {
 		_, err = w.db.Exec(ctx, `SELECT pg_logical_emit_message(true, 'bench', 'end'); CHECKPOINT`)
 	}
-	w.say("wrote %d rows of %d bytes in transactions of %d: %s", w.rows, payloadSize, perTx, time.Since(from).Round(time.Millisecond))
+	w.say("wrote %d rows of %d bytes in transactions of %d: %s", w.rows, payloadSize, w.perTx, time.Since(from).Round(time.Millisecond))
 	return err
 }
 
