@@ -129,26 +129,24 @@ const progressEvery = 1 << 14
 
 // readTables takes the rows in.
 func (a *audit) readTables(ctx context.Context) (moment, error) {
-	tx, m, err := begin(ctx, a.conn)
-	if err == nil {
-		n := int64(0)
-		err = a.tables.readAll(ctx, a.conn, func(f *found) error {
-			n++
-			if n%progressEvery == 0 {
-				a.cfg.progress("read %d rows", n)
-			}
-			a.untimed = a.untimed || f.at == 0 || !a.tables.sources[f.owner].timed
-			if a.least == 0 || f.at < a.least {
-				a.least = f.at
-			}
-			f.row.bad = f.bad != nil
-			return a.judge.addRow(&f.row)
-		})
+	m, err := begin(ctx, a.conn)
+	if err != nil {
+		return m, err
 	}
-	if tx != nil {
-		err = errors.Join(err, tx.Rollback(ctx))
-	}
-	return m, err
+	n := int64(0)
+	err = a.tables.readAll(ctx, a.conn, func(f *found) error {
+		n++
+		if n%progressEvery == 0 {
+			a.cfg.progress("read %d rows", n)
+		}
+		a.untimed = a.untimed || f.at == 0 || !a.tables.sources[f.owner].timed
+		if a.least == 0 || f.at < a.least {
+			a.least = f.at
+		}
+		f.row.bad = f.bad != nil
+		return a.judge.addRow(&f.row)
+	})
+	return m, errors.Join(err, replication.EndReading(ctx, a.conn))
 }
 
 // complete tells whether the ordinals of a transaction must all be in the topics

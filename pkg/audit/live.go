@@ -22,32 +22,24 @@ type moment struct {
 
 // begin opens the one snapshot that all tables are read from, and notes how far
 // the WAL had got.
-func begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, moment, error) {
-	var m moment
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
-	if err != nil {
-		return nil, m, fmt.Errorf("begin to read the table: %w", err)
-	}
-	// A table takes as long as it takes. Row security must refuse, not hide.
-	for _, set := range []string{"statement_timeout = 0", "idle_in_transaction_session_timeout = 0", "row_security = off"} {
-		if _, err := tx.Exec(ctx, "SET LOCAL "+set); err != nil {
-			return tx, m, fmt.Errorf("set %s: %w", set, err)
-		}
+func begin(ctx context.Context, conn *pgx.Conn) (m moment, err error) {
+	if err := replication.BeginReading(ctx, conn); err != nil {
+		return m, err
 	}
 	var next string
 	// The first query takes the snapshot; the WAL's end is read after it, so that
 	// it lies behind every commit the snapshot shows.
-	if err := tx.QueryRow(ctx, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text").Scan(&next); err != nil {
-		return tx, m, fmt.Errorf("take a snapshot: %w", err)
+	if err := conn.QueryRow(ctx, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text").Scan(&next); err != nil {
+		return m, fmt.Errorf("take a snapshot: %w", err)
 	}
 	m.at = time.Now()
 	full, err := strconv.ParseUint(next, 10, 64)
 	if err != nil {
-		return tx, m, fmt.Errorf("take a snapshot: %w", err)
+		return m, fmt.Errorf("take a snapshot: %w", err)
 	}
 	m.next = uint32(full)
-	m.until, err = replication.Inserted(ctx, tx)
-	return tx, m, err
+	m.until, err = replication.Inserted(ctx, conn)
+	return m, err
 }
 
 // progressOf the pipeline: how far it has published, and what its slot knows.

@@ -109,11 +109,8 @@ func Open(ctx context.Context, cfg Config) (p *Prune, err error) {
 // see fixes the state, and reads the WAL's end behind it.
 func (p *Prune) see(ctx context.Context) error {
 	conn := p.reading.Conn()
-	// The state is held while rows are deleted. Row security must refuse, not hide.
-	const begin = `SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET row_security = off;
-		BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
-	if _, err := conn.Exec(ctx, begin); err != nil {
-		return fmt.Errorf("begin to read: %w", replication.Classify(err))
+	if err := replication.BeginReading(ctx, conn); err != nil { // held while rows are deleted
+		return err
 	}
 	err := conn.QueryRow(ctx, "SELECT (now() - make_interval(secs => $1))::text", p.cfg.OlderThan.Seconds()).Scan(&p.before)
 	if err != nil {

@@ -21,12 +21,8 @@ type table struct {
 func (t table) String() string { return t.schema + "." + t.name }
 
 const tableQuery = `
-SELECT has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, 'DELETE'),
-       (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-       coalesce((SELECT array_agg(a.attname::text ORDER BY k.place) FROM pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place), pg_attribute a
-                 WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.attnum AND k.place <= i.indnkeyatts), '{}'),
-       coalesce((SELECT array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY k.place) FROM pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place), pg_attribute a
-                 WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.attnum AND k.place <= i.indnkeyatts), '{}')
+SELECT c.oid, has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, 'DELETE'),
+       (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`
 
 // lookUp how rows of a table can be named and dated.
@@ -35,9 +31,13 @@ func lookUp(ctx context.Context, conn *pgx.Conn, schema, name, age string) (tabl
 	if t.age == "" {
 		t.age = "created_at"
 	}
+	var oid uint32
 	var mayRead, mayDelete bool
 	var columns []string
-	err := conn.QueryRow(ctx, tableQuery, schema, name).Scan(&mayRead, &mayDelete, &columns, &t.key, &t.types)
+	err := conn.QueryRow(ctx, tableQuery, schema, name).Scan(&oid, &mayRead, &mayDelete, &columns)
+	if err == nil {
+		t.key, t.types, err = replication.PrimaryKey(ctx, conn, oid)
+	}
 	switch {
 	case missing(err):
 		return t, &SetupError{fmt.Sprintf("table %s does not exist", t), "check --table and the connection"}

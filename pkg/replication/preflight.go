@@ -225,30 +225,3 @@ func fail(name, detail, remedy string) Finding {
 func failRight(name string, right *RightError) Finding {
 	return Finding{Name: name, Status: StatusFail, Detail: "the role lacks " + right.What, Remedy: right.SQL, Err: ErrMissingRight}
 }
-
-// CheckTables looks again at what may change under a running stream: a table
-// that is gone, or one whose rows no longer reach the WAL. It returns failed
-// findings only.
-func CheckTables(ctx context.Context, conn *pgx.Conn, publication PublicationSpec) ([]Finding, error) {
-	var f facts
-	var err error
-	if f.version, err = ServerVersion(ctx, conn); err != nil {
-		return nil, err
-	}
-	if f.publication, err = LookupPublication(ctx, conn, publication.Name); err != nil {
-		return nil, err
-	}
-	var found []Finding
-	for _, named := range publication.Tables {
-		t, err := LookupTable(ctx, conn, named.Schema, named.Name, publication.Name)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, f.judgeTable(&t, named)...)
-	}
-	var refused *PreflightError
-	if errors.As(Refused(found), &refused) {
-		return refused.Findings, nil
-	}
-	return nil, nil
-}

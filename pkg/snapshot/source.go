@@ -75,12 +75,8 @@ func Open(ctx context.Context, conn *pgx.Conn, o Options) (*Source, error) {
 	for range batchCount {
 		s.free <- new(decode.Batch)
 	}
-	// A broker that is away for a night must not end the transaction, and a policy of
-	// the table must not leave rows out in silence.
-	const begin = `SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET row_security = off;
-		BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
-	if _, err := conn.Exec(ctx, begin); err != nil {
-		return nil, fmt.Errorf("begin the snapshot: %w", replication.Classify(err))
+	if err := replication.BeginReading(ctx, conn); err != nil {
+		return nil, fmt.Errorf("begin the snapshot: %w", err)
 	}
 	// The query's snapshot, which is the transaction's, is older than what it returns.
 	var err error

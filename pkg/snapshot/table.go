@@ -39,10 +39,6 @@ const (
 
 const tableQuery = `
 SELECT c.oid, has_table_privilege(c.oid, 'SELECT'), has_schema_privilege(n.oid, 'USAGE'),
-       coalesce((SELECT array_agg(a.attname::text ORDER BY k.place)
-                 FROM pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place), pg_attribute a
-                 WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.attnum
-                   AND k.place <= i.indnkeyatts), '{}'),
        (SELECT CASE WHEN count(*) FILTER (WHERE p.reltuples < 0) > 0 THEN -1 ELSE sum(p.reltuples)::int8 END
         FROM pg_class p WHERE p.oid = c.oid AND c.relkind <> 'p'
            OR c.relkind = 'p' AND p.relkind <> 'p' AND p.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
@@ -63,11 +59,15 @@ func tables(ctx context.Context, conn *pgx.Conn, wanted []Wanted) ([]Table, erro
 		var oid uint32
 		var readable, reachable bool
 		var estimate *int64
-		if err := conn.QueryRow(ctx, tableQuery, t.Schema, t.Name).Scan(&oid, &readable, &reachable, &t.Key, &estimate); err != nil {
+		if err := conn.QueryRow(ctx, tableQuery, t.Schema, t.Name).Scan(&oid, &readable, &reachable, &estimate); err != nil {
 			return nil, fmt.Errorf("snapshot of %s: look up the table: %w", t, replication.Classify(err))
 		}
 		if t.Estimate = -1; estimate != nil {
 			t.Estimate = *estimate
+		}
+		var err error
+		if t.Key, _, err = replication.PrimaryKey(ctx, conn, oid); err != nil {
+			return nil, fmt.Errorf("snapshot of %s: %w", t, err)
 		}
 		switch {
 		case !reachable:
