@@ -6,10 +6,11 @@
 //	audit, prune  -> the same packages as pipeline, not the pipeline
 //	pipeline      -> sink, snapshot, replication, outbox, checkpoint, decode; its core none of the first three
 //	snapshot      -> replication, checkpoint, decode
-//	sink          -> outbox, checkpoint, decode, franz-go
+//	sink          -> outbox, checkpoint, history, decode, franz-go
 //	replication   -> decode, pgx, pglogrepl
 //	outbox        -> decode, pgx.Tx for the writer
-//	checkpoint    -> decode
+//	checkpoint    -> history, decode
+//	history       -> standard library, pglogrepl.LSN
 //	decode        -> standard library, pglogrepl.LSN
 //	repeat        -> standard library; for sink and pipeline
 //

@@ -49,14 +49,15 @@ func goList(t *testing.T, args ...string) []pkg {
 var layers = map[string][]string{
 	"pkg/decode":      {},
 	"pkg/repeat":      {},
-	"pkg/checkpoint":  {"pkg/decode"},
+	"pkg/history":     {},
+	"pkg/checkpoint":  {"pkg/decode", "pkg/history"},
 	"pkg/outbox":      {"pkg/decode"},
 	"pkg/replication": {"pkg/decode"},
-	"pkg/sink":        {"pkg/outbox", "pkg/checkpoint", "pkg/decode", "pkg/repeat"},
+	"pkg/sink":        {"pkg/outbox", "pkg/checkpoint", "pkg/history", "pkg/decode", "pkg/repeat"},
 	// Beside replication, which opens its connection: the table instead of the stream.
 	"pkg/snapshot": {"pkg/replication", "pkg/checkpoint", "pkg/decode"},
 	// The only layer that knows both ends: its loop and start order join them.
-	"pkg/pipeline": {"pkg/sink", "pkg/snapshot", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode", "pkg/repeat"},
+	"pkg/pipeline": {"pkg/sink", "pkg/snapshot", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/history", "pkg/decode", "pkg/repeat"},
 	// Beside it: reads both ends, and nothing below imports it.
 	"pkg/prune": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint"},
 	"pkg/audit": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode"},

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/walstream/walstream/pkg/history"
 )
 
 // FormatVersion of the record written by this release. A newer one is refused;
@@ -85,6 +85,10 @@ type Record struct {
 	OptionsHash string `json:"options_hash,omitempty"`
 	// Snapshot is set in its phase.
 	Snapshot *Page `json:"snapshot,omitempty"`
+	// History is what is published up to Covered (with Ordinal, a part of the
+	// transaction behind it) and stands in no bucket of the history topic yet; nil
+	// where none is kept.
+	History *history.Open `json:"history,omitempty"`
 
 	Version string `json:"walstream_version"`
 }
@@ -147,10 +151,10 @@ func DecodeRecord(value []byte) (Record, error) {
 		return Record{}, fmt.Errorf("decode checkpoint: %w", err)
 	}
 	var err error
-	if r.Covered, err = parseLSN(w.Covered); err != nil {
+	if r.Covered, err = history.ParseLSN(w.Covered); err != nil {
 		return Record{}, fmt.Errorf("decode checkpoint: covered %q: %w", w.Covered, err)
 	}
-	if r.CommitLSN, err = parseLSN(w.CommitLSN); err != nil {
+	if r.CommitLSN, err = history.ParseLSN(w.CommitLSN); err != nil {
 		return Record{}, fmt.Errorf("decode checkpoint: commit_lsn %q: %w", w.CommitLSN, err)
 	}
 	switch {
@@ -162,16 +166,4 @@ func DecodeRecord(value []byte) (Record, error) {
 		r.Snapshot.From = r.Covered
 	}
 	return r, nil
-}
-
-// parseLSN is exact where pglogrepl.ParseLSN takes what follows an LSN, and
-// halves of more than 32 bits.
-func parseLSN(s string) (pglogrepl.LSN, error) {
-	high, low, _ := strings.Cut(s, "/")
-	h, err := strconv.ParseUint(high, 16, 32)
-	if err != nil {
-		return 0, err
-	}
-	l, err := strconv.ParseUint(low, 16, 32)
-	return pglogrepl.LSN(h<<32 | l), err
 }
