@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
@@ -91,9 +92,11 @@ func (c *Claim) batchLimit(topic string) int32 {
 }
 
 // clampBatch turns a topic's max.message.bytes into the library's limit, which
-// counts four bytes more.
+// counts the length before the batch too: a varint, of one more than the length.
+// Until the library has a broker's first answer it takes that for four bytes, and
+// refuses a first row that is within two bytes of the limit.
 func clampBatch(maxMessage int) int32 {
-	return int32(min(max(maxMessage+clientBatchOverhead-batchOverhead, minBatch), maxBatch))
+	return int32(min(max(maxMessage+kbin.UvarintLen(uint32(maxMessage+1)), minBatch), maxBatch))
 }
 
 // Load returns the newest checkpoint, the one that counts: nobody can write

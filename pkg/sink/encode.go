@@ -19,10 +19,6 @@ const (
 // https://kafka.apache.org/documentation/#recordbatch
 const batchOverhead = 61
 
-// clientBatchOverhead: franz-go counts the four bytes of the length before the
-// batch too.
-const clientBatchOverhead = batchOverhead + 4
-
 // recordSize is what the event takes alone in a batch, uncompressed: what the
 // broker compares with the topic's max.message.bytes.
 func recordSize(e *outbox.Event) int {

@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,6 +135,8 @@ func TestSizeLimitIsExact(t *testing.T) {
 				}
 				topic := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": fmt.Sprint(limit)})
 				r := start(t, testConfig(t, brokers))
+				r.transaction(sized(topic, limit-2, 0)) // the client learns how batches are framed
+				r.untilConfirmed()
 				r.transaction(sized(topic, limit, 1))
 				r.untilConfirmed()
 				// One byte more, past our check: the broker refuses.
@@ -150,6 +153,30 @@ func TestSizeLimitIsExact(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// A batch is filled to the topic's limit and not a byte beyond, whatever the rows'
+// sizes.
+func TestFullBatchesFit(t *testing.T) {
+	t.Parallel()
+	everyBroker(t, func(t *testing.T, brokers []string) {
+		everySink(t, func(t *testing.T, start starter) {
+			t.Parallel()
+			cfg := testConfig(t, brokers)
+			cfg.Compression = "none"
+			r := start(t, cfg)
+			topic := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": "5000"})
+			rng := rand.New(rand.NewPCG(1, 2))
+			for n := range 30 { // the first one's batches are framed more cautiously
+				events := make([]*outbox.Event, 1000)
+				for i := range events {
+					events[i] = event(topic, "", strings.Repeat("x", rng.IntN(40)), n*1000+i)
+				}
+				r.transaction(events...)
+				r.untilConfirmed()
+			}
+		})
 	})
 }
 
