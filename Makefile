@@ -21,7 +21,7 @@ APT          := apt-get -o APT::Sandbox::User=root
 
 TEST_TIMEOUT := 45m
 # Tests side by side in a package: most of them wait for servers.
-PARALLEL     := 3
+PARALLEL     := 4
 FUZZTIME     ?= 20s
 KILLS        ?= 30
 DELIVERY     ?= at-least-once

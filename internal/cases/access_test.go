@@ -30,6 +30,7 @@ func guarded(t *testing.T) (*testenv.Kafka, *testenv.Proxy) {
 // A right that is taken away is named with its resource, the position is held,
 // and after it is given back the next start goes on.
 func TestC50Rights(t *testing.T) {
+	t.Parallel()
 	kafka, proxy := guarded(t)
 	pg := testenv.SharedPostgres(t, 0)
 	login := []string{"--kafka-sasl-mechanism", "plain", "--kafka-sasl-user", "writer", "--kafka-sasl-password", "secret"}
@@ -158,7 +159,7 @@ const large = `INSERT INTO bank_outbox (aggregate_type, aggregate_id, event_type
 
 // A row that is too large for its topic ends the stream there: what lies before it
 // is published and nothing behind it. With the limit raised, the next start goes on.
-func TestC48RowTooLarge(t *testing.T) { inBoth(t, rowTooLarge) }
+func TestC48RowTooLarge(t *testing.T) { inBothAtOnce(t, rowTooLarge) }
 
 func rowTooLarge(t *testing.T) {
 	r := sharedRig(t)

@@ -17,6 +17,7 @@ import (
 // The plain way: rows arrive once, in order, and the slot follows; a clean stop
 // leaves nothing to send again.
 func TestStreamStopStart(t *testing.T) {
+	t.Parallel()
 	for _, major := range testenv.Majors() {
 		t.Run(fmt.Sprintf("PostgreSQL %d", major), func(t *testing.T) {
 			inBoth(t, func(t *testing.T) {
@@ -49,7 +50,7 @@ func (r *rig) notBeyond(lsn pglogrepl.LSN) {
 	}
 }
 
-func TestC01KeepaliveBehindARowInFlight(t *testing.T) { inBoth(t, keepaliveBehindARowInFlight) }
+func TestC01KeepaliveBehindARowInFlight(t *testing.T) { inBothAtOnce(t, keepaliveBehindARowInFlight) }
 
 func keepaliveBehindARowInFlight(t *testing.T) {
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
@@ -69,7 +70,7 @@ func keepaliveBehindARowInFlight(t *testing.T) {
 	r.verify()
 }
 
-func TestC01RowThatCannotBecomeARecord(t *testing.T) { inBoth(t, rowThatCannotBecomeARecord) }
+func TestC01RowThatCannotBecomeARecord(t *testing.T) { inBothAtOnce(t, rowThatCannotBecomeARecord) }
 
 func rowThatCannotBecomeARecord(t *testing.T) {
 	r := sharedRig(t)
@@ -92,7 +93,7 @@ func rowThatCannotBecomeARecord(t *testing.T) {
 	r.verify()
 }
 
-func TestC03KillInsideALargeTransaction(t *testing.T) { inBoth(t, killInsideALargeTransaction) }
+func TestC03KillInsideALargeTransaction(t *testing.T) { inBothAtOnce(t, killInsideALargeTransaction) }
 
 func killInsideALargeTransaction(t *testing.T) {
 	r := sharedRig(t)
@@ -120,7 +121,9 @@ func killInsideALargeTransaction(t *testing.T) {
 	r.verify()
 }
 
-func TestC05CommitsInAnotherOrderThanBegins(t *testing.T) { inBoth(t, commitsInAnotherOrderThanBegins) }
+func TestC05CommitsInAnotherOrderThanBegins(t *testing.T) {
+	inBothAtOnce(t, commitsInAnotherOrderThanBegins)
+}
 
 func commitsInAnotherOrderThanBegins(t *testing.T) {
 	for _, down := range []bool{false, true} {
@@ -217,7 +220,7 @@ func (r *rig) moveApart(first, second string) int {
 }
 
 func TestC07CleanStopConfirmsTheLastAcknowledgements(t *testing.T) {
-	inBoth(t, cleanStopConfirmsTheLastAcknowledgements)
+	inBothAtOnce(t, cleanStopConfirmsTheLastAcknowledgements)
 }
 
 func cleanStopConfirmsTheLastAcknowledgements(t *testing.T) {

@@ -163,6 +163,7 @@ func (r *rig) alter(topic, name, value string) {
 
 // Fewer acknowledgements than all cannot be asked for.
 func TestC52NoWeakerAcks(t *testing.T) {
+	t.Parallel()
 	r := sharedRig(t)
 	for _, name := range []string{"--acks", "--kafka-acks"} {
 		s := r.start(name, "1")

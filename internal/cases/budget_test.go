@@ -74,6 +74,7 @@ func (r *rig) released(s *service.Service) {
 // A budget for the WAL that is kept for the slot: red when it is spent, and who
 // pins it is named, whoever that is.
 func TestWALBudget(t *testing.T) {
+	t.Parallel()
 	budget := []string{"--max-retained-wal", "40MiB", "--status-interval", "1s", "--stall-timeout", "1h"}
 	t.Run("C34 a prepared transaction", func(t *testing.T) {
 		r := preparedRig(t, preparing(t))
@@ -99,7 +100,7 @@ func TestWALBudget(t *testing.T) {
 		r.verify()
 	})
 	t.Run("Kafka does not answer", func(t *testing.T) {
-		r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
+		r, proxy := proxiedRig(t, testenv.NewPostgres(t, testenv.PGOptions{})) // the WAL of others would pass its marks
 		s := r.warm(budget...)
 		proxy.Blackhole()
 		r.put(3)
@@ -110,7 +111,7 @@ func TestWALBudget(t *testing.T) {
 		r.verify()
 	})
 	t.Run("Kafka is down at the start", func(t *testing.T) {
-		r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
+		r, proxy := proxiedRig(t, testenv.NewPostgres(t, testenv.PGOptions{})) // the WAL of others would pass its marks
 		r.check(r.warm(budget...).Stop(20 * time.Second))
 		proxy.Cut()
 		s := r.start(budget...)

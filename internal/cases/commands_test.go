@@ -46,10 +46,7 @@ func (r *rig) standing(extra ...string) (s standing) {
 
 // walstream status tells how the pipeline stands in each state of its life, and
 // takes nothing from whoever is at work.
-func TestStatusFromAnywhere(t *testing.T) {
-	t.Parallel()
-	inBoth(t, statusFromAnywhere)
-}
+func TestStatusFromAnywhere(t *testing.T) { inBothAtOnce(t, statusFromAnywhere) }
 
 func statusFromAnywhere(t *testing.T) {
 	r := sharedRig(t)
@@ -150,10 +147,7 @@ func TestStatusWatches(t *testing.T) {
 // The pause takes hold of the active and of the standby instance, outlives both,
 // and its end brings them back: nothing is lost, and in exactly-once nothing comes
 // twice.
-func TestPauseAndResume(t *testing.T) {
-	t.Parallel()
-	inBoth(t, pauseAndResume)
-}
+func TestPauseAndResume(t *testing.T) { inBothAtOnce(t, pauseAndResume) }
 
 func pauseAndResume(t *testing.T) {
 	r := sharedRig(t)
@@ -230,10 +224,7 @@ func TestPauseEndsByItself(t *testing.T) {
 
 // A DBA runs what walstream setup --print prints, and walstream streams with the
 // role made there and no further right, from the slot made there.
-func TestPrintedSetUpIsEnough(t *testing.T) {
-	t.Parallel()
-	inBoth(t, printedSetUpIsEnough)
-}
+func TestPrintedSetUpIsEnough(t *testing.T) { inBothAtOnce(t, printedSetUpIsEnough) }
 
 func printedSetUpIsEnough(t *testing.T) {
 	r := sharedRig(t)
@@ -282,10 +273,7 @@ func printedSetUpIsEnough(t *testing.T) {
 
 // walstream setup makes what a first start makes, twice if need be, and streams
 // nothing.
-func TestSetUpWithoutStreaming(t *testing.T) {
-	t.Parallel()
-	inBoth(t, setUpWithoutStreaming)
-}
+func TestSetUpWithoutStreaming(t *testing.T) { inBothAtOnce(t, setUpWithoutStreaming) }
 
 func setUpWithoutStreaming(t *testing.T) {
 	r := sharedRig(t)
@@ -315,10 +303,7 @@ func setUpWithoutStreaming(t *testing.T) {
 
 // walstream drop refuses beside an instance, takes the name, finishes what was cut
 // short, and leaves nothing that a new start minds.
-func TestDropAndBeginAnew(t *testing.T) {
-	t.Parallel()
-	inBoth(t, dropAndBeginAnew)
-}
+func TestDropAndBeginAnew(t *testing.T) { inBothAtOnce(t, dropAndBeginAnew) }
 
 func dropAndBeginAnew(t *testing.T) {
 	r := sharedRig(t)
@@ -375,6 +360,7 @@ func dropAndBeginAnew(t *testing.T) {
 // A paused instance holds nothing on the server, so nobody sees it: drop would be
 // undone by it within a second, the pause being dropped, too.
 func TestDropRefusesWhilePaused(t *testing.T) {
+	t.Parallel()
 	r := sharedRig(t)
 	s := r.warm()
 	if out, code := r.command([]string{"pause"}); code != 0 {

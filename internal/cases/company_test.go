@@ -11,7 +11,7 @@ import (
 // Good company for the database: its shutdown and the application's commits never
 // wait for us.
 
-func TestFastShutdownDoesNotWaitForUs(t *testing.T) { inBoth(t, fastShutdownDoesNotWaitForUs) }
+func TestFastShutdownDoesNotWaitForUs(t *testing.T) { inBothAtOnce(t, fastShutdownDoesNotWaitForUs) }
 
 func fastShutdownDoesNotWaitForUs(t *testing.T) {
 	pg := testenv.NewPostgres(t, testenv.PGOptions{})
@@ -50,6 +50,7 @@ func fastShutdownDoesNotWaitForUs(t *testing.T) {
 }
 
 func TestNeverASynchronousStandby(t *testing.T) {
+	t.Parallel()
 	pg := testenv.NewPostgres(t, testenv.PGOptions{})
 	r := newRig(t, pg, testenv.SharedKafka(t).Brokers)
 	s := r.warm()

@@ -10,10 +10,7 @@ import (
 // Retention: all old rows are deleted at once while new ones come. Nothing of the
 // deletion leaves the server: no record, no row lost or doubled, hardly any work for
 // walstream, and the position moves past it.
-func TestC43ManyRowsDeleted(t *testing.T) {
-	t.Parallel()
-	inBoth(t, manyRowsDeleted)
-}
+func TestC43ManyRowsDeleted(t *testing.T) { inBothAtOnce(t, manyRowsDeleted) }
 
 func manyRowsDeleted(t *testing.T) {
 	r := sharedRig(t)

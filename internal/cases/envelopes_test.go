@@ -17,6 +17,7 @@ import (
 // walstream check has a finding for the registry, and one for each schema that the
 // settings name; it registers nothing. Looking shows values as they are, and says so.
 func TestCheckSchemaRegistry(t *testing.T) {
+	t.Parallel()
 	r := sharedRig(t)
 	fake := srfake.New()
 	t.Cleanup(fake.Close)
@@ -54,7 +55,7 @@ func TestCheckSchemaRegistry(t *testing.T) {
 // A schema registry that is down when walstream starts: rows wait, nothing is
 // confirmed past them, and they go out framed, as CloudEvents, when it is back. A
 // value that does not fit its schema stops walstream at that row.
-func TestSchemaRegistryDown(t *testing.T) { inBoth(t, schemaRegistryDown) }
+func TestSchemaRegistryDown(t *testing.T) { inBothAtOnce(t, schemaRegistryDown) }
 
 func schemaRegistryDown(t *testing.T) {
 	r := sharedRig(t)

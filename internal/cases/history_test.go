@@ -283,6 +283,7 @@ func (r *rig) received(pg, standby *testenv.Postgres) {
 // A failover to a standby that has everything: the address leads there, a server
 // in recovery is passed over, and nothing is asked; back again, too.
 func TestC14FailoverByAddress(t *testing.T) {
+	t.Parallel()
 	r, pg := ownServer(t, testenv.PGOptions{})
 	r.check(r.warm().Stop(20 * time.Second))
 	standby := r.standbyOf(pg)

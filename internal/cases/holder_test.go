@@ -35,6 +35,7 @@ func (r *rig) standsBy(s *service.Service) (pid int, reason string) {
 // The holder's machine is gone without a word, and the server has no time-out of its
 // own: the one that walstream sets on its session frees the slot.
 func TestC12HolderVanishes(t *testing.T) {
+	t.Parallel()
 	pg := testenv.NewPostgres(t, testenv.PGOptions{Params: map[string]string{"wal_sender_timeout": "0"}})
 	r := newRig(t, pg, testenv.SharedKafka(t).Brokers)
 	r.delivery = exactlyOnce
@@ -81,6 +82,7 @@ func (r *rig) holder() (pid int) {
 // A client that is no walstream holds the slot, and no time-out will ever free it: it
 // is named with the way out, is not ended by us, and after that it goes on by itself.
 func TestC12ForeignHolder(t *testing.T) {
+	t.Parallel()
 	r := onceRig(t)
 	r.check(r.warm().Stop(20 * time.Second))
 	foreign, err := pgconn.Connect(r.ctx, r.dsn+"&replication=database&application_name=pg_recvlogical&options=-c%20wal_sender_timeout%3D0")

@@ -14,6 +14,7 @@ import (
 // there once, each bad one is a dead letter once, and the splits that are counted are
 // those that the checkpoints show.
 func TestC48IsolationOutlastsTheTransaction(t *testing.T) {
+	t.Parallel()
 	t.Run(exactlyOnce, isolationOutlasts)
 }
 

@@ -48,6 +48,7 @@ func (r *rig) lagUntil(s *service.Service, what string, fits func(lagSample) boo
 // Lag against what PostgreSQL itself says, in every state: 0 when idle, as large as
 // it is when held, rising with time, absent when nobody can tell.
 func TestC57LagAgainstTheServer(t *testing.T) {
+	t.Parallel()
 	const stale = 3 * time.Second // a reading of the server is up to 2 s old
 	r, kafka := proxiedRig(t, testenv.NewPostgres(t, testenv.PGOptions{}))
 	server := testenv.NewProxy(t, addressOf(r))
@@ -117,6 +118,7 @@ func (r *rig) through(proxy *testenv.Proxy) string {
 // Blackholing either end turns health red within the stall limit, with lag that
 // grows or is absent; and green again without a restart of the process.
 func TestC16BlackholeTurnsHealthRedAndBack(t *testing.T) {
+	t.Parallel()
 	const limit = 4 * time.Second
 	for _, end := range []string{"PostgreSQL", "Kafka"} {
 		t.Run(end, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 // written in between, at any try, or leaves it out, as its release is. Either way it
 // is told apart, ends, and has a way on that says which rows it leaves out.
 func TestC24PublicationMadeAfterTheSlot(t *testing.T) {
+	t.Parallel()
 	for _, major := range testenv.Majors() {
 		t.Run(fmt.Sprintf("PostgreSQL %d", major), func(t *testing.T) {
 			r := newRig(t, testenv.SharedPostgres(t, major), testenv.SharedKafka(t).Brokers)

@@ -27,6 +27,7 @@ func (r *rig) limitsForPeople(major int) {
 // Time-outs set on role and database end neither a slot's creation that has to wait
 // nor a session that is idle; nothing is begun anew, and nothing stays open.
 func TestC19LimitsForPeople(t *testing.T) {
+	t.Parallel()
 	for _, major := range testenv.Majors() {
 		t.Run(map[bool]string{true: "newest", false: "oldest"}[major == testenv.NewestMajor], func(t *testing.T) {
 			r := newRig(t, testenv.SharedPostgres(t, major), testenv.SharedKafka(t).Brokers)
@@ -68,6 +69,7 @@ func TestC19LimitsForPeople(t *testing.T) {
 // ACCESS EXCLUSIVE on the outbox, as a migration has it for a while: a first start
 // says what it waits for and goes on when the lock is gone; a later one streams at once.
 func TestC19TableLockedAtTheStart(t *testing.T) {
+	t.Parallel()
 	r := onceRig(t)
 	locker := r.connect()
 	lock := func() {

@@ -50,6 +50,7 @@ func (r *rig) healthTurns(s *service.Service, want int) (body string) {
 
 // A start is no stall, and what waits does not count before its time.
 func TestC16NoFalseAlarm(t *testing.T) {
+	t.Parallel()
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
 	s := r.stream("--stall-timeout", "3s", "--status-interval", "1s")
 	green := func() {
@@ -72,6 +73,7 @@ func TestC16NoFalseAlarm(t *testing.T) {
 // A peer that vanished without a word: silence is noticed, health is red until
 // the connection is made anew, lag is not 0.
 func TestC16BlackholedPostgres(t *testing.T) {
+	t.Parallel()
 	pg := testenv.SharedPostgres(t, 0)
 	r := newRig(t, pg, testenv.SharedKafka(t).Brokers)
 	if !full() {
@@ -104,6 +106,7 @@ func addressOf(r *rig) string {
 // A walsender that is alive and says nothing is named, not given up; when it goes
 // on, so does the stream.
 func TestC16StoppedWalsender(t *testing.T) {
+	t.Parallel()
 	r := sharedRig(t)
 	r.role("wal_sender_timeout = '2s'")
 	s := r.warm("--stall-timeout", "5s", "--status-interval", "1s")
@@ -125,7 +128,7 @@ func TestC16StoppedWalsender(t *testing.T) {
 	r.verify()
 }
 
-func TestC16BlackholedKafka(t *testing.T) { inBoth(t, blackholedKafka) }
+func TestC16BlackholedKafka(t *testing.T) { inBothAtOnce(t, blackholedKafka) }
 
 func blackholedKafka(t *testing.T) {
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
@@ -147,7 +150,9 @@ func blackholedKafka(t *testing.T) {
 
 // One large transaction, a slow broker and a short wal_sender_timeout: statuses go
 // out on their own timer, the first try completes, memory stays bounded.
-func TestC18LargeTransactionAndSlowBroker(t *testing.T) { inBoth(t, largeTransactionAndSlowBroker) }
+func TestC18LargeTransactionAndSlowBroker(t *testing.T) {
+	inBothAtOnce(t, largeTransactionAndSlowBroker)
+}
 
 func largeTransactionAndSlowBroker(t *testing.T) {
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
@@ -179,6 +184,7 @@ func largeTransactionAndSlowBroker(t *testing.T) {
 // A large transaction on a table nobody publishes: the server is silent, and that
 // is no reason to reconnect.
 func TestC18LargeUnpublishedTransaction(t *testing.T) {
+	t.Parallel()
 	r := sharedRig(t)
 	r.role("wal_sender_timeout = '5s'")
 	rows := 300_000
@@ -199,7 +205,7 @@ func TestC18LargeUnpublishedTransaction(t *testing.T) {
 }
 
 // A broker that takes and never answers does not hold up the end.
-func TestC21StopWhileTheBrokerHolds(t *testing.T) { inBoth(t, stopWhileTheBrokerHolds) }
+func TestC21StopWhileTheBrokerHolds(t *testing.T) { inBothAtOnce(t, stopWhileTheBrokerHolds) }
 
 func stopWhileTheBrokerHolds(t *testing.T) {
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
@@ -222,6 +228,7 @@ func stopWhileTheBrokerHolds(t *testing.T) {
 }
 
 func TestC21SecondSignalLeavesAtOnce(t *testing.T) {
+	t.Parallel()
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
 	s := r.warm("--shutdown-grace", "60s")
 	proxy.SwallowAnswers()
@@ -244,6 +251,7 @@ func TestC21SecondSignalLeavesAtOnce(t *testing.T) {
 }
 
 func TestC21StopDuringReconnectAndSlotCreation(t *testing.T) {
+	t.Parallel()
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
 	writer := r.connect()
 	_, err := writer.Exec(r.ctx, "BEGIN; SELECT txid_current()")

@@ -15,6 +15,7 @@ import (
 // systemd hears READY when an instance streams or stands by, not before; then what
 // it does, and that it stops.
 func TestServiceManagerIsTold(t *testing.T) {
+	t.Parallel()
 	r := sharedRig(t)
 	first, toldFirst := r.startNotified()
 	r.until("the first instance to say that it streams", func() bool { return slices.Contains(toldFirst(), "STATUS=streaming") })

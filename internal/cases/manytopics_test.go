@@ -9,10 +9,7 @@ import (
 // A column that names many topics, all of them legal: each row goes to its own, the
 // topics are made on the way, and walstream's memory stays bounded. What every
 // further topic costs is what the client keeps of it, and is measured.
-func TestC46ManyTopics(t *testing.T) {
-	t.Parallel()
-	inBoth(t, manyTopics)
-}
+func TestC46ManyTopics(t *testing.T) { inBothAtOnce(t, manyTopics) }
 
 func manyTopics(t *testing.T) {
 	r := sharedRig(t)

@@ -39,6 +39,7 @@ func (r *rig) switchover(from, to *testenv.Postgres) {
 // under a stream: each attempt goes where it leads then, nothing is asked, nothing is
 // lost.
 func TestC14NameThatMoves(t *testing.T) {
+	t.Parallel()
 	r, pg := ownServer(t, testenv.PGOptions{})
 	r.check(r.warm().Stop(20 * time.Second))
 	standby := r.standbyOf(pg)

@@ -27,6 +27,7 @@ func bearer(subject string, life time.Duration) string {
 // TestOAuthBearer: tokens come from a file or an endpoint, and those that end are
 // followed by new ones on living connections.
 func TestOAuthBearer(t *testing.T) {
+	t.Parallel()
 	kafka := testenv.NewKafka(t, testenv.KafkaOptions{Real: true, Props: map[string]string{
 		"listener.security.protocol.map":                             "DIRECT:PLAINTEXT,BEHIND:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"sasl.enabled.mechanisms":                                    "OAUTHBEARER",

@@ -18,6 +18,7 @@ var saidPublication = regexp.MustCompile(`(?:CREATE PUBLICATION|GRANT CREATE)\b[
 // the right and its SQL where it may not, and leaves a publication that it finds as it
 // is, were it for all tables.
 func TestC22RolesAndPublications(t *testing.T) {
+	t.Parallel()
 	const ofOutbox = `FOR TABLE bank_outbox (id, aggregate_id, event_type, payload, headers) WITH (publish = 'insert', publish_via_partition_root)`
 	for _, major := range testenv.Majors() {
 		for _, c := range []struct {
@@ -87,6 +88,7 @@ func (r *rig) publicationAs() (text string) {
 // The slot is gone while walstream is paused, and then while it is down: nobody can
 // tell the lag, so nobody does, and what is wrong is said.
 func TestC57SlotMissing(t *testing.T) {
+	t.Parallel()
 	r := onceRig(t)
 	s := r.warm()
 	shown := func() (status service.Status, scraped []string) {

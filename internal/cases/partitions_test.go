@@ -22,7 +22,7 @@ const (
 
 // Partitions come and go under load; the rows of all of them arrive under the
 // root's name. Those of a table that is attached already filled do not.
-func TestC28PartitionsUnderLoad(t *testing.T) { inBoth(t, partitionsUnderLoad) }
+func TestC28PartitionsUnderLoad(t *testing.T) { inBothAtOnce(t, partitionsUnderLoad) }
 
 func partitionsUnderLoad(t *testing.T) {
 	r := sharedRig(t)

@@ -14,7 +14,7 @@ import (
 // longer than every time-out; the other one takes over, and the first wakes up:
 // it publishes nothing that counts, confirms nothing, disturbs nobody, and becomes
 // the standby instance.
-func TestC53PausedAtAnyMoment(t *testing.T) { inBoth(t, pausedAtAnyMoment) }
+func TestC53PausedAtAnyMoment(t *testing.T) { inBothAtOnce(t, pausedAtAnyMoment) }
 
 func pausedAtAnyMoment(t *testing.T) {
 	r := sharedRig(t)

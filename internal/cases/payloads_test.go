@@ -13,6 +13,7 @@ import (
 // Whatever becomes of a row that cannot be published, what is in it stands in no log
 // line, answer or page, at debug neither: its ids say which one it is.
 func TestC60PayloadsAreNotShown(t *testing.T) {
+	t.Parallel()
 	const payload, header = "payload-of-account-4711", "header-of-account-4711"
 	for name, bad := range map[string]string{
 		"too large": `INSERT INTO bank_outbox (aggregate_type, aggregate_id, event_type, payload, headers)

@@ -288,10 +288,7 @@ func culpritInABatch(t *testing.T, policy string) {
 
 // kill -9 at any moment while every tenth row becomes a dead letter: in
 // exactly-once each is there once, and no row is lost, doubled or both.
-func TestC48KilledWhileBurying(t *testing.T) {
-	t.Parallel()
-	inBoth(t, killedWhileBurying)
-}
+func TestC48KilledWhileBurying(t *testing.T) { inBothAtOnce(t, killedWhileBurying) }
 
 func killedWhileBurying(t *testing.T) {
 	r := sharedRig(t)

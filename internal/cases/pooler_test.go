@@ -11,6 +11,7 @@ import (
 // what walstream asks of a session, or even that it is for replication, may be
 // ignored without a word.
 func TestC30PgBouncer(t *testing.T) {
+	t.Parallel()
 	pg := testenv.SharedPostgres(t, 0)
 	const (
 		session = "application_name, IntervalStyle, bytea_output, extra_float_digits, client_min_messages, statement_timeout, lock_timeout, " +

@@ -33,6 +33,7 @@ func (r *rig) gid(name string) string { return fmt.Sprintf("'%s_%s'", r.slot, na
 // A prepared transaction is published when it is committed, and only then,
 // whoever was down at which of its steps; meanwhile everything else goes on.
 func TestC34PreparedTransactions(t *testing.T) {
+	t.Parallel()
 	pg := preparing(t)
 	inBoth(t, func(t *testing.T) { preparedTransactions(t, preparedRig(t, pg)) })
 }
@@ -80,6 +81,7 @@ func preparedTransactions(t *testing.T, r *rig) {
 // The server sends the rows of such a slot at PREPARE and never again, and tells
 // of no commit in words that we read: it is refused.
 func TestC34SlotWithTwoPhase(t *testing.T) {
+	t.Parallel()
 	pg := preparing(t)
 	r := preparedRig(t, pg)
 	r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput', false, true)`, r.slot)
@@ -99,7 +101,7 @@ func TestC34SlotWithTwoPhase(t *testing.T) {
 }
 
 // Whatever is rolled back is never published, in part or whole.
-func TestC34RollbacksAndSavepoints(t *testing.T) { inBoth(t, rollbacksAndSavepoints) }
+func TestC34RollbacksAndSavepoints(t *testing.T) { inBothAtOnce(t, rollbacksAndSavepoints) }
 
 func rollbacksAndSavepoints(t *testing.T) {
 	r := sharedRig(t)

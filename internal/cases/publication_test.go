@@ -31,6 +31,7 @@ func (r *rig) publicationName() string {
 // Whatever takes rows out of the stream while it runs is noticed, named, and not
 // forgotten by the next start.
 func TestC26PublicationChangedWhileRunning(t *testing.T) {
+	t.Parallel()
 	const rows = `(id, aggregate_id, payload, headers)`
 	for name, change := range map[string]string{
 		"dropped and made anew": `DROP PUBLICATION {pub}; CREATE PUBLICATION {pub} FOR TABLE bank_outbox ` + rows + ` WITH (publish = 'insert', publish_via_partition_root)`,
@@ -66,6 +67,7 @@ func TestC26PublicationChangedWhileRunning(t *testing.T) {
 // then is not in the stream, on some servers in silence, on others as an error at
 // every start.
 func TestC24PublicationMadeAnewWhileDown(t *testing.T) {
+	t.Parallel()
 	for _, major := range testenv.Majors() {
 		t.Run(fmt.Sprintf("PostgreSQL %d", major), func(t *testing.T) {
 			r := newRig(t, testenv.SharedPostgres(t, major), testenv.SharedKafka(t).Brokers)
@@ -111,6 +113,7 @@ func TestC24PublicationMadeAnewWhileDown(t *testing.T) {
 // Health turns red when Kafka cannot be reached at a start, however often the
 // attempt is repeated, and the log says so.
 func TestC16KafkaDownAtTheStart(t *testing.T) {
+	t.Parallel()
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
 	proxy.Cut()
 	s := r.start("--stall-timeout", "3s", "--status-interval", "1s")

@@ -9,6 +9,7 @@ import (
 // the outbox, is noticed within a minute, also when no row comes; and the next
 // start does not go on as if nothing had been.
 func TestC26EveryChangeIsNoticed(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]string{
 		"row filter":                 `ALTER PUBLICATION pub SET TABLE bank_outbox WHERE (event_type <> 'loan')`,
 		"columns taken out":          `ALTER PUBLICATION pub SET TABLE bank_outbox (id, aggregate_id)`,

@@ -195,6 +195,7 @@ const (
 
 // The slot stands beyond what was published: somebody moved it, or made it anew.
 func TestRefusalSlotAhead(t *testing.T) {
+	t.Parallel()
 	for name, sql := range map[string]string{"moved": advanceSlot, "replaced": dropOnly} {
 		t.Run(name+" while down", func(t *testing.T) {
 			r := onceRig(t)
@@ -239,6 +240,7 @@ func (r *rig) overTheGap(s *service.Service, lost int) {
 
 // The slot is gone.
 func TestRefusalSlotMissing(t *testing.T) {
+	t.Parallel()
 	t.Run("while down", func(t *testing.T) {
 		r := onceRig(t)
 		r.check(r.warm().Stop(20 * time.Second))
@@ -276,6 +278,7 @@ func (r *rig) anew(s *service.Service, says string, lost int) {
 
 // A slot that nobody knows: walstream did not make it, or Kafka forgot.
 func TestRefusalNoCheckpoint(t *testing.T) {
+	t.Parallel()
 	t.Run("made by hand", func(t *testing.T) {
 		r := onceRig(t)
 		r.exec(`CREATE PUBLICATION ` + r.publication() + ` FOR TABLE bank_outbox (id, aggregate_id, payload, headers) WITH (publish = 'insert', publish_via_partition_root)`)
@@ -320,6 +323,7 @@ func (r *rig) untimedGap(message string) {
 
 // A pipeline's name that is taken.
 func TestRefusalOtherPipeline(t *testing.T) {
+	t.Parallel()
 	r := onceRig(t)
 	s := r.warm()
 	message := r.refused(r.start("--slot", "other_slot"), 4, "is for slot", r.slot, "other_slot", "--pipeline")
@@ -336,6 +340,7 @@ func (r *rig) publication() string { return strings.TrimSuffix(r.slot, "_slot") 
 
 // Slots that are no use to anybody here, each with its reason and way out.
 func TestRefusalUnusableSlot(t *testing.T) {
+	t.Parallel()
 	r := onceRig(t)
 	other := r.dsn[strings.LastIndex(r.dsn, "/")+1:]
 	other, _, _ = strings.Cut(other, "?")
@@ -372,6 +377,7 @@ func TestRefusalUnusableSlot(t *testing.T) {
 // A publication that no longer brings the table: preflight has the statement, and
 // what was committed meanwhile is found by the audit.
 func TestRefusalPublication(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]string{
 		"table taken out": `ALTER PUBLICATION %s DROP TABLE bank_outbox`,
 		"row filter":      `ALTER PUBLICATION %s SET TABLE bank_outbox WHERE (event_type <> 'deposited')`,

@@ -22,10 +22,11 @@ import (
 
 func TestMain(m *testing.M) {
 	code := testenv.Main(m).Run()
-	for _, kafka := range []*testenv.Kafka{proxied.kafka, trio} {
-		if kafka != nil {
-			kafka.Close()
-		}
+	for _, broker := range proxied.all {
+		broker.kafka.Close()
+	}
+	if trio != nil {
+		trio.Close()
 	}
 	if builtIn != "" {
 		_ = os.RemoveAll(builtIn)
@@ -105,6 +106,17 @@ func inBoth(t *testing.T, run func(t *testing.T)) {
 	t.Run(exactlyOnce, run)
 }
 
+// inBothAtOnce is for cases that share nothing but servers: side by side with each
+// other and with all others of that kind.
+func inBothAtOnce(t *testing.T, run func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	inBoth(t, func(t *testing.T) {
+		t.Parallel()
+		run(t)
+	})
+}
+
 func deliveryOf(t *testing.T) string {
 	if strings.Contains(t.Name(), exactlyOnce) {
 		return exactlyOnce
@@ -118,9 +130,14 @@ func sharedRig(t *testing.T) *rig {
 	return newRig(t, testenv.SharedPostgres(t, 0), testenv.SharedKafka(t).Brokers)
 }
 
-// proxied is the one broker of this package that faults are made on: walstream
-// reaches it through the proxy, the tests go around it.
+// proxied are the brokers of this package that faults are made on, each in the hands
+// of one case at a time: walstream reaches it through the proxy, the tests go around it.
 var proxied struct {
+	sync.Mutex
+	all, idle []proxiedBroker
+}
+
+type proxiedBroker struct {
 	kafka *testenv.Kafka
 	proxy *testenv.Proxy
 }
@@ -128,22 +145,42 @@ var proxied struct {
 // proxiedRig is a rig whose broker is behind a proxy, and the proxy.
 func proxiedRig(t *testing.T, pg *testenv.Postgres) (*rig, *testenv.Proxy) {
 	t.Helper()
-	if proxied.kafka == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		defer cancel()
-		kafka, err := testenv.StartKafka(ctx, testenv.KafkaOptions{})
-		if err != nil {
-			testenv.SkipOrFail(t, err)
-		}
-		proxied.kafka = kafka
-		if proxied.proxy, err = kafka.StartProxy(); err != nil {
-			t.Fatal(err)
-		}
+	broker := takeProxied(t)
+	t.Cleanup(broker.giveBack)
+	r := newRig(t, pg, broker.kafka.Brokers)
+	r.brokersSeen = broker.proxy.Addrs
+	return r, broker.proxy
+}
+
+func takeProxied(t *testing.T) proxiedBroker {
+	t.Helper()
+	proxied.Lock()
+	defer proxied.Unlock()
+	if last := len(proxied.idle) - 1; last >= 0 {
+		broker := proxied.idle[last]
+		proxied.idle = proxied.idle[:last]
+		return broker
 	}
-	r := newRig(t, pg, proxied.kafka.Brokers)
-	r.brokersSeen = proxied.proxy.Addrs
-	t.Cleanup(proxied.proxy.Restore)
-	return r, proxied.proxy
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	kafka, err := testenv.StartKafka(ctx, testenv.KafkaOptions{})
+	if err != nil {
+		testenv.SkipOrFail(t, err)
+	}
+	proxy, err := kafka.StartProxy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker := proxiedBroker{kafka, proxy}
+	proxied.all = append(proxied.all, broker)
+	return broker
+}
+
+func (b proxiedBroker) giveBack() {
+	b.proxy.Restore()
+	proxied.Lock()
+	defer proxied.Unlock()
+	proxied.idle = append(proxied.idle, b)
 }
 
 var (

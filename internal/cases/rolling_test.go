@@ -19,7 +19,7 @@ import (
 
 // A rolling update by the probes, strategy and grace of the manifest comes to its
 // end, whichever pod is replaced first, and never do two publish.
-func TestRollingUpdate(t *testing.T) { inBoth(t, rollingUpdate) }
+func TestRollingUpdate(t *testing.T) { inBothAtOnce(t, rollingUpdate) }
 
 func rollingUpdate(t *testing.T) {
 	r := sharedRig(t)
@@ -50,6 +50,7 @@ func rollingUpdate(t *testing.T) {
 // Liveness fails only when the loop is dead: an outage of the broker makes red
 // what monitors ask, and kills no pod; one that hangs is started again.
 func TestPodsOutliveAnOutage(t *testing.T) {
+	t.Parallel()
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))
 	c := r.cluster("streaming", "--stall-timeout", scaled(30*time.Second).String(), "--status-interval", scaled(5*time.Second).String())
 	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
@@ -246,6 +247,7 @@ func (r *rig) onePublisher() {
 // What the kubelet keeps of a container that failed (FallbackToLogsOnError: 80
 // lines, 2048 bytes) has the refusal in it, with its way out.
 func TestTerminationMessageIsTheRefusal(t *testing.T) {
+	t.Parallel()
 	manifest, err := os.ReadFile("../../deploy/kubernetes/plain/deployment.yaml")
 	if err != nil || !strings.Contains(string(manifest), "terminationMessagePolicy: FallbackToLogsOnError") {
 		t.Fatal("the manifest keeps no log: ", err)

@@ -24,6 +24,7 @@ func queriesOf(page string) []string {
 
 // Whoever is woken pastes the queries of a runbook: the server takes each.
 func TestQueriesOfRunbooks(t *testing.T) {
+	t.Parallel()
 	r := sharedRig(t)
 	pages, err := filepath.Glob("../../docs/runbooks/*.md")
 	r.check(err)
@@ -47,6 +48,7 @@ var saidSelector = regexp.MustCompile(`kubectl [^\n]* -l (\S+)=(\S+)`)
 
 // A selector of a runbook is a label that our pods have.
 func TestSelectorsOfRunbooks(t *testing.T) {
+	t.Parallel()
 	deployment, err := os.ReadFile("../../deploy/kubernetes/plain/deployment.yaml")
 	if err != nil {
 		t.Fatal(err)

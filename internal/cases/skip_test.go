@@ -10,10 +10,7 @@ import (
 
 // Where the policy is to stop, the message names the culprit, and how to go past
 // it; walstream skip does that and nothing else.
-func TestC48SkipOneRow(t *testing.T) {
-	t.Parallel()
-	inBoth(t, skipOneRow)
-}
+func TestC48SkipOneRow(t *testing.T) { inBothAtOnce(t, skipOneRow) }
 
 func skipOneRow(t *testing.T) {
 	r := sharedRig(t)
@@ -84,10 +81,7 @@ func positionIn(t *testing.T, text string) string {
 
 // Dead letters are listed, shown, and published once they can be: a second retry
 // finds it done.
-func TestC48DeadLettersRetried(t *testing.T) {
-	t.Parallel()
-	inBoth(t, deadLettersRetried)
-}
+func TestC48DeadLettersRetried(t *testing.T) { inBothAtOnce(t, deadLettersRetried) }
 
 func deadLettersRetried(t *testing.T) {
 	r := sharedRig(t)
@@ -154,10 +148,7 @@ func deadLettersRetried(t *testing.T) {
 // A bad row at the end of a backlog costs nothing of the backlog: what lies before
 // it is published before walstream stops, and the command of the message, followed
 // to the letter, leaves out that row and no other.
-func TestC01WayPastABadRowBehindABacklog(t *testing.T) {
-	t.Parallel()
-	inBoth(t, wayPastBehindABacklog)
-}
+func TestC01WayPastABadRowBehindABacklog(t *testing.T) { inBothAtOnce(t, wayPastBehindABacklog) }
 
 func wayPastBehindABacklog(t *testing.T) {
 	r := sharedRig(t)

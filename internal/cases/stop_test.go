@@ -10,7 +10,7 @@ import (
 
 // SIGTERM inside a transaction: at-least-once has published its first rows, and
 // takes in the rest before it leaves. Left in the middle, all of them came again.
-func TestStopInsideATransaction(t *testing.T) { inBoth(t, stopInsideATransaction) }
+func TestStopInsideATransaction(t *testing.T) { inBothAtOnce(t, stopInsideATransaction) }
 
 func stopInsideATransaction(t *testing.T) {
 	r, proxy := proxiedRig(t, testenv.SharedPostgres(t, 0))

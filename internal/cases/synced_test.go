@@ -13,6 +13,7 @@ import (
 // A failover slot (17+) is on the standby already: the promotion of a standby that the
 // slot waits for loses nothing, doubles nothing and asks nothing.
 func TestC14SyncedFailoverSlot(t *testing.T) {
+	t.Parallel()
 	r, pg := ownServer(t, testenv.PGOptions{})
 	if pg.Major < 17 {
 		t.Skip("PostgreSQL 17 is the first with failover slots")

@@ -9,10 +9,7 @@ import (
 
 // Whatever does not touch the mapped columns goes unnoticed, also when it is done
 // while walstream is down and rows of the old layout wait.
-func TestC36AlteredWhileDown(t *testing.T) {
-	t.Parallel()
-	inBoth(t, alteredWhileDown)
-}
+func TestC36AlteredWhileDown(t *testing.T) { inBothAtOnce(t, alteredWhileDown) }
 
 func alteredWhileDown(t *testing.T) {
 	r := sharedRig(t)
@@ -41,10 +38,7 @@ func alteredWhileDown(t *testing.T) {
 
 // A mapped column that is renamed stops walstream before it confirms a row that
 // it cannot read; the setting that names it anew goes on, and nothing is lost.
-func TestC36MappedColumnRenamed(t *testing.T) {
-	t.Parallel()
-	inBoth(t, mappedColumnRenamed)
-}
+func TestC36MappedColumnRenamed(t *testing.T) { inBothAtOnce(t, mappedColumnRenamed) }
 
 func mappedColumnRenamed(t *testing.T) {
 	r := sharedRig(t)
@@ -80,10 +74,7 @@ func mappedColumnRenamed(t *testing.T) {
 
 // A mapped column may change its type. A publication that lists columns keeps the
 // server from doing so, and has to be put aside in the same transaction.
-func TestC36TextToJSONB(t *testing.T) {
-	t.Parallel()
-	inBoth(t, textToJSONB)
-}
+func TestC36TextToJSONB(t *testing.T) { inBothAtOnce(t, textToJSONB) }
 
 func textToJSONB(t *testing.T) {
 	const change = `ALTER TABLE bank_outbox ALTER payload TYPE jsonb USING payload::jsonb`
@@ -132,10 +123,7 @@ func textToJSONB(t *testing.T) {
 
 // Each row that is inserted becomes one record, whatever becomes of it later and
 // however it came in; a table without a primary key may still be tidied up.
-func TestC43AnythingButAPlainInsert(t *testing.T) {
-	t.Parallel()
-	inBoth(t, anythingButAPlainInsert)
-}
+func TestC43AnythingButAPlainInsert(t *testing.T) { inBothAtOnce(t, anythingButAPlainInsert) }
 
 func anythingButAPlainInsert(t *testing.T) {
 	r := sharedRig(t)
@@ -178,10 +166,7 @@ func anythingButAPlainInsert(t *testing.T) {
 }
 
 // Any legal name can be said on the command line.
-func TestC41AnyLegalName(t *testing.T) {
-	t.Parallel()
-	inBoth(t, anyLegalName)
-}
+func TestC41AnyLegalName(t *testing.T) { inBothAtOnce(t, anyLegalName) }
 
 func anyLegalName(t *testing.T) {
 	r := sharedRig(t)
@@ -201,10 +186,7 @@ func anyLegalName(t *testing.T) {
 
 // A database that is not UTF-8 comes out as UTF-8. What cannot be said in it is
 // named, and does not go round in silence.
-func TestC42OtherEncodings(t *testing.T) {
-	t.Parallel()
-	inBoth(t, otherEncodings)
-}
+func TestC42OtherEncodings(t *testing.T) { inBothAtOnce(t, otherEncodings) }
 
 func otherEncodings(t *testing.T) {
 	for _, encoding := range []string{"LATIN1", "SQL_ASCII"} {

@@ -65,10 +65,7 @@ const tracedSQL = `INSERT INTO bank_outbox (aggregate_type, aggregate_id, event_
 
 // Each Kafka commit is a span, linked to the traces of its rows, configured by
 // OpenTelemetry's own variables. A collector that is down holds up nothing.
-func TestTraces(t *testing.T) {
-	t.Parallel()
-	inBoth(t, traces)
-}
+func TestTraces(t *testing.T) { inBothAtOnce(t, traces) }
 
 func traces(t *testing.T) {
 	r := sharedRig(t)

@@ -10,6 +10,7 @@ import (
 
 // The second instance waits, says who holds the slot, and takes over.
 func TestC12SecondInstanceStandsBy(t *testing.T) {
+	t.Parallel()
 	r := sharedRig(t)
 	first := r.warm()
 	second := r.start()
@@ -32,7 +33,7 @@ func TestC12SecondInstanceStandsBy(t *testing.T) {
 
 // An instance that was paused for longer than every time-out is fenced when it
 // wakes up: it confirms nothing, and becomes the standby instance.
-func TestC53PausedInstanceIsFenced(t *testing.T) { inBoth(t, pausedInstanceIsFenced) }
+func TestC53PausedInstanceIsFenced(t *testing.T) { inBothAtOnce(t, pausedInstanceIsFenced) }
 
 func pausedInstanceIsFenced(t *testing.T) {
 	r := sharedRig(t)
@@ -60,7 +61,7 @@ func pausedInstanceIsFenced(t *testing.T) {
 }
 
 // Two instances that start at once on nothing make one slot, and one streams.
-func TestTwoInstancesStartAtOnce(t *testing.T) { inBoth(t, twoInstancesStartAtOnce) }
+func TestTwoInstancesStartAtOnce(t *testing.T) { inBothAtOnce(t, twoInstancesStartAtOnce) }
 
 func twoInstancesStartAtOnce(t *testing.T) {
 	for range 3 {

@@ -8,7 +8,7 @@ import (
 func itoa(n int) string { return strconv.Itoa(n) }
 
 // Messages that are not rows: types, truncates, logical messages, origins.
-func TestC32MessagesNobodyExpected(t *testing.T) { inBoth(t, messagesNobodyExpected) }
+func TestC32MessagesNobodyExpected(t *testing.T) { inBothAtOnce(t, messagesNobodyExpected) }
 
 func messagesNobodyExpected(t *testing.T) {
 	r := sharedRig(t)
