@@ -61,6 +61,9 @@ type Config struct {
 	TopicConfig   []string `name:"topic-config" group:"Topics" placeholder:"KEY=VALUE,..." help:"settings of created topics, e.g. retention.ms=604800000"`
 	TopicsAllowed []string `name:"topics-allowed" group:"Topics" placeholder:"PATTERN,..." help:"topics rows may go to, with * and ?; empty: all but internal ones"`
 
+	// A month: longer than most topics keep what was published.
+	HistoryRetention time.Duration `name:"history-retention" group:"Topics" default:"30d" range:"0s..87600h" help:"how long walstream.history.<pipeline> says which rows were published when, for replay; 0s: keep no history"`
+
 	HTTPListen    string `name:"http-listen" group:"Operation" default:"127.0.0.1:9475" placeholder:"HOST:PORT" help:"metrics, probes and /status"`
 	HTTPTokenFile string `name:"http-token-file" group:"Operation" placeholder:"FILE" help:"file of the bearer token that /status, /metrics and the page want; probes stay open"`
 	HTTPTLSCert   string `name:"http-tls-cert" group:"Operation" placeholder:"FILE" help:"PEM file of the HTTP server's certificate: it then speaks TLS only"`

@@ -252,6 +252,7 @@ func (c *Config) kafkaConfig(log zerolog.Logger) (sink.Config, error) {
 		CreateTopics: c.CreateTopics, TopicPartitions: brokerDefault[int32](c.TopicPartitions),
 		TopicReplicationFactor: brokerDefault[int16](c.TopicReplicationFactor), TopicConfigs: c.topicConfigs(),
 		TopicsAllowed: c.TopicsAllowed, OnPoison: sink.Policy(c.OnPoison), PoisonLimit: c.PoisonLimit,
+		HistoryRetention: c.HistoryRetention,
 		Version: version, Logger: log,
 	}, nil
 }

@@ -70,7 +70,7 @@ func settingSchema(t tags, value reflect.Value, help, byDefault string) schema {
 	case []string:
 		s["type"], s["items"] = []string{"array", "string"}, schema{"type": []string{"string", "number", "boolean"}}
 	case time.Duration:
-		pattern = `([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+`
+		pattern = `(([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+|[0-9]+(\.[0-9]+)?d)`
 	case Size:
 		pattern = `[0-9]+(\.[0-9]+)? ?([kKmMgGtT][iI]?)?[bB]`
 	case pglogrepl.LSN: // empty: none

@@ -45,6 +45,9 @@ for prefix in $TOPIC_PREFIXES; do grant $rights -- --topic "$prefix" --resource-
 # The checkpoint: made at the first start, read at each, and proved to be compacted.
 grant Read Write Create DescribeConfigs -- --topic "walstream.checkpoints.$PIPELINE"
 
+# Which rows were published over which stretch of the WAL. Not with --history-retention 0s.
+grant Read Write Create DescribeConfigs -- --topic "walstream.history.$PIPELINE"
+
 # Whether an operator has paused the pipeline.
 # shellcheck disable=SC2086
 grant Read ${PAUSE:+Write Create} -- --topic "walstream.control.$PIPELINE"

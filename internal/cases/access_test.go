@@ -136,7 +136,7 @@ func ended(done <-chan struct{}) bool {
 func (r *rig) allow() {
 	r.t.Helper()
 	for _, b := range []*kadm.ACLBuilder{
-		kadm.NewACLs().Topics(r.topic, "walstream.checkpoints."+r.pipeline).
+		kadm.NewACLs().Topics(r.topic, "walstream.checkpoints."+r.pipeline, "walstream.history."+r.pipeline).
 			Operations(kadm.OpRead, kadm.OpWrite, kadm.OpCreate, kadm.OpDescribe, kadm.OpDescribeConfigs),
 		kadm.NewACLs().TransactionalIDs("walstream."+r.pipeline).Operations(kadm.OpWrite, kadm.OpDescribe),
 	} {

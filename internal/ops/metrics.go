@@ -92,6 +92,7 @@ var (
 	inFlightLimit  = desc("in_flight_limit_bytes", "What bounds walstream_in_flight_bytes: --max-in-flight-bytes.")
 	commitsTotal   = desc("kafka_commits_total", "Kafka transactions committed, in exactly-once delivery. Rows per commit is how well they are joined.")
 	splitsTotal    = desc("split_transactions_total", "Kafka commits inside a PostgreSQL transaction that took longer than --max-transaction-time: its rows became visible in parts. Make the transaction smaller, or raise the setting.")
+	bucketsTotal   = desc("history_buckets_total", "Records written to walstream.history.<pipeline>: one for a minute, or 64 MB, with rows. It stays at 0 with --history-retention 0s.")
 	statusTotal    = desc("status_updates_total", "Standby status updates sent to PostgreSQL. A rate of 0 while streaming: the server will end the connection.")
 	restartsTotal  = desc("restarts_total", "Starts after an error that passed or may pass, by reason. The log has the message of each; slot-busy and fenced are another instance at work.", "reason")
 
@@ -102,7 +103,7 @@ var (
 var descs = []*prometheus.Desc{
 	stateGauge, healthyGauge, stalledSeconds, progressTime, lagBytes, lagSeconds, positionBytes,
 	eventsTotal, bytesTotal, txTotal, skippedTotal, poisonedTotal, inFlightEvents, inFlightBytes, inFlightLimit,
-	commitsTotal, splitsTotal, statusTotal, restartsTotal, snapshotRows, snapshotSize,
+	commitsTotal, splitsTotal, bucketsTotal, statusTotal, restartsTotal, snapshotRows, snapshotSize,
 }
 
 // restartReasons are there from the first scrape on, at 0: a counter that is born
@@ -172,6 +173,7 @@ func (c *collector) counters(s sample, p *pipeline.Progress) {
 	s.counter(statusTotal, p.Counters.StatusUpdates)
 	s.counter(commitsTotal, p.Counters.Commits)
 	s.counter(splitsTotal, p.Counters.Splits)
+	s.counter(bucketsTotal, p.Counters.Buckets)
 	s.gauge(inFlightEvents, float64(p.InFlightEvents))
 	s.gauge(inFlightBytes, float64(p.InFlightBytes))
 	s.gauge(inFlightLimit, float64(c.cfg.MaxInFlightBytes))

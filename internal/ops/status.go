@@ -41,6 +41,7 @@ type status struct {
 	Transactions     uint64            `json:"transactions"`
 	Commits          uint64            `json:"kafka_commits"`
 	Splits           uint64            `json:"split_transactions"`
+	Buckets          uint64            `json:"history_buckets"`
 	CommitToAck      samples           `json:"commit_to_ack"`
 	Restarts         map[string]uint64 `json:"restarts"`
 	Poisoned         sink.Poisoned     `json:"poisoned_rows"`
@@ -106,7 +107,7 @@ func newStatus(cfg Config, p *pipeline.Progress, now time.Time) status {
 		LagBytes:  map[string]*int64{}, LagSeconds: map[string]*float64{},
 		InFlightEvents: p.InFlightEvents, InFlightBytes: p.InFlightBytes, MaxInFlightBytes: cfg.MaxInFlightBytes,
 		Events: p.Counters.Events, EventBytes: p.Counters.EventBytes, Transactions: p.Counters.Transactions,
-		Commits: p.Counters.Commits, Splits: p.Counters.Splits, Restarts: p.Restarts,
+		Commits: p.Counters.Commits, Splits: p.Counters.Splits, Buckets: p.Counters.Buckets, Restarts: p.Restarts,
 		Snapshot: newSnapshot(p.Snapshot, now),
 	}
 	if s.Poisoned = p.Poisoned; s.Poisoned == nil {

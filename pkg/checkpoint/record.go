@@ -95,6 +95,7 @@ type Record struct {
 
 // With returns the record moved to edge.
 func (r Record) With(edge Edge) Record {
+	r.History = nil // of another edge
 	if r.Snapshot = edge.Page; edge.Page != nil {
 		r.Phase, r.Covered = PhaseSnapshot, edge.Page.From
 		r.CommitLSN, r.XID, r.CommitTime, r.Ordinal, r.Complete = 0, 0, time.Time{}, 0, true

@@ -116,6 +116,9 @@ func (t *Tally) of(table string) *Range {
 	return &t.Tables[len(t.Tables)-1]
 }
 
+// AddRange counts the rows of a range.
+func (t *Tally) AddRange(r *Range) { t.of(r.Table).merge(r) }
+
 // Merge adds what comes behind.
 func (t *Tally) Merge(o *Tally) {
 	if o.First != 0 {
@@ -124,7 +127,7 @@ func (t *Tally) Merge(o *Tally) {
 	}
 	t.Bytes += o.Bytes
 	for i := range o.Tables {
-		t.of(o.Tables[i].Table).merge(&o.Tables[i])
+		t.AddRange(&o.Tables[i])
 	}
 }
 
@@ -133,11 +136,4 @@ func (t *Tally) Merge(o *Tally) {
 type Open struct {
 	From pglogrepl.LSN
 	Tally
-}
-
-// Clone shares nothing with the original.
-func (o *Open) Clone() *Open {
-	c := *o
-	c.Tables = append([]Range(nil), o.Tables...)
-	return &c
 }

@@ -45,6 +45,11 @@ type Event struct {
 	Table string
 	// RowID is the text of the id column, for messages to people; may be empty.
 	RowID string
+	// ID is the number in the id column, if Numbered; Timed says that Timestamp is that
+	// of the timestamp column.
+	ID       int64
+	Numbered bool
+	Timed    bool
 	// Schema that frames the value, and the one of the registry that the row
 	// means; nil: none does.
 	Schema   *Schema

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/walstream/walstream/pkg/decode"
@@ -39,6 +40,7 @@ func (m *Mapping) Map(row *decode.Row, e *Event) (ok bool, err error) {
 	r := rowMapper{m, row, p, ""}
 	e.Position, e.Partition, e.Timestamp = row.Position, -1, row.Begin.CommitTime
 	e.RowID, e.Topic, e.Table, e.Headers, e.Schema = "", "", p.table.full, e.Headers[:0], nil
+	e.Numbered, e.Timed = false, false
 	if err := r.fill(e); err != nil {
 		if _, bad := errors.AsType[*RowError](err); bad {
 			r.salvage(e)
@@ -57,6 +59,7 @@ func (r *rowMapper) fill(e *Event) (err error) {
 	}
 	r.id = r.keepID(id)
 	e.RowID = r.id
+	e.ID, e.Numbered = r.integer(r.plan.column(t.single[partRowID]))
 	if err = r.fillTopic(e); err != nil {
 		return err
 	}
@@ -75,6 +78,7 @@ func (r *rowMapper) fill(e *Event) (err error) {
 		if e.Timestamp, err = timestampOf(r.row.Values[c], r.row.Relation.Columns[c].TypeOID); err != nil {
 			return r.bad(c, err)
 		}
+		e.Timed = t.transform == nil
 	}
 	if err = r.fillHeaders(e); err == nil && t.cloud != nil {
 		err = r.fillCloudEvent(e)
@@ -311,6 +315,21 @@ func (r *rowMapper) value(at int) (text []byte, err error) {
 		return nil, r.bad(at, err)
 	}
 	return text, nil
+}
+
+// integer is the value of a column of an integer type.
+func (r *rowMapper) integer(at int) (n int64, ok bool) {
+	if at < 0 || !isInt(r.plan.types[at]) {
+		return 0, false
+	}
+	switch v := &r.row.Values[at]; v.Format {
+	case decode.ValueBinary:
+		return binaryInt(v.Data)
+	case decode.ValueText:
+		n, err := strconv.ParseInt(string(v.Data), 10, 64)
+		return n, err == nil
+	}
+	return 0, false
 }
 
 // bad is the error of a value.

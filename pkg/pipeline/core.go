@@ -111,6 +111,7 @@ type Counters struct {
 	StatusUpdates uint64
 	Commits       uint64 // Kafka transactions committed; exactly-once
 	Splits        uint64 // those of them that end inside a PostgreSQL transaction
+	Buckets       uint64 // of history written
 	// ProgressAt is when work was last done (an answer from Kafka, a durable
 	// checkpoint), or nothing was waiting for it.
 	ProgressAt time.Time

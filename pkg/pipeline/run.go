@@ -280,6 +280,9 @@ func (r *run) receive(ctx context.Context, slot string) error {
 			stats := t.Stats()
 			r.counters.Commits, r.counters.Splits = before.Commits+stats.Commits, before.Splits+stats.Splits
 		}
+		if r.claimed != nil {
+			r.counters.Buckets = before.Buckets + r.claimed.HistoryBuckets()
+		}
 		r.board.observe(core, r.counters, last, r.loop.blind, r.kafka.Trouble(), now)
 		if last.Err == nil {
 			r.board.heard(last.At)

@@ -156,7 +156,9 @@ func (r *run) publishSnapshot(ctx context.Context, source *snapshot.Source, keys
 		Stringer("stream_from", start.Page.From).Msg("snapshot: publishing the rows from before the slot")
 	transactions := r.cfg.Transactions
 	transactions.KeepWhole = true // a checkpoint names the last row of a page, not one inside it
-	r.sink = r.publisher(r.record(), transactions)
+	base := r.record()
+	base.Phase = checkpoint.PhaseSnapshot // no history is kept of it: its rows are from before the stream
+	r.sink = r.publisher(base, transactions)
 	r.counters.ProgressAt = time.Now()
 	until := source.End()
 	if skip := r.until(); skip != 0 && skip < until {

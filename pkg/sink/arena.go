@@ -32,6 +32,11 @@ type row struct {
 	stand    *row             // the dead letter in its place
 	room     int              // how much may be under way with it; 0: anything
 
+	id       int64 // in the id column, if numbered
+	numbered bool
+	timed    bool // created is the time of the timestamp column
+	created  time.Time
+
 	apart      bool // nothing else is under way with it, from when it goes until it is answered
 	compressed int  // its size then; 0: not known
 }
@@ -76,6 +81,7 @@ func (a *arena) row(ctx context.Context, e *outbox.Event, topic string, t checkp
 	a.rows = a.rows[1:]
 	*r = row{
 		shared: ctx, ticket: t, position: e.Position, rowID: e.RowID, table: e.Table, size: recordSize(e), weight: e.Size(),
+		id: e.ID, numbered: e.Numbered, timed: e.Timed, created: e.Timestamp,
 		record: kgo.Record{
 			Topic: topic, Partition: e.Partition, Timestamp: e.Timestamp,
 			Key: a.copy(e.Key), Value: a.copy(e.Value), Headers: a.copyHeaders(e.Headers),

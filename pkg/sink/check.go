@@ -56,13 +56,17 @@ func (k *Kafka) Check(ctx context.Context, topics []string) []Finding {
 	findings = append(findings, k.checkTransactionalIDs(ctx)...)
 
 	checkpoints := k.cfg.checkpointTopic()
+	past := k.cfg.historyTopic()
 	letters := k.cfg.deadLetterTopic()
-	names := append([]string{checkpoints, transactionState, letters}, topics...)
+	names := append([]string{checkpoints, transactionState, letters, past}, topics...)
 	inspection, err := k.inspect(ctx, names)
 	if err != nil {
 		return append(findings, Finding{Name: "kafka topics", Status: StatusFail, Detail: k.explain(err, "look up topics", rightDescribe, "topics").Error(), Err: err})
 	}
 	findings = append(findings, k.checkCheckpointTopic(ctx, inspection, checkpoints), k.checkTransactionState(inspection))
+	if k.cfg.HistoryRetention > 0 {
+		findings = append(findings, k.checkHistoryTopic(ctx, inspection, past))
+	}
 	if k.cfg.buries() {
 		findings = append(findings, k.checkLetters(ctx, inspection, letters))
 	}
@@ -153,7 +157,7 @@ func (k *Kafka) inspect(ctx context.Context, names []string) (*inspection, error
 	}
 	in := &inspection{cfg: &k.cfg, found: found}
 	if len(present) > 0 {
-		in.values, in.denied, err = k.configs(ctx, present, settingMaxMessage, settingMinISR, settingUnclean, settingCleanup)
+		in.values, in.denied, err = k.configs(ctx, present, settingMaxMessage, settingMinISR, settingUnclean, settingCleanup, settingRetention)
 	}
 	return in, err
 }
@@ -176,6 +180,36 @@ func (k *Kafka) checkCheckpointTopic(ctx context.Context, in *inspection, name s
 		f.Remedy = k.cfg.grant(topicResource(name), rightConfigs)
 	} else if policy := in.values[name][settingCleanup]; policy != cleanupCompact {
 		f.fail(k.errForgets(name, policy))
+	}
+	return f
+}
+
+// checkHistoryTopic: what would keep a start from going on, or a replay from reading.
+func (k *Kafka) checkHistoryTopic(ctx context.Context, in *inspection, name string) Finding {
+	f := Finding{Name: "kafka history topic " + name, Status: StatusOK}
+	if in.found[name] == nil {
+		f.Detail = "does not exist yet; walstream makes it at its next start"
+		k.checkMakeable(ctx, &f, func(replicas int16, inSync string) topicSpec {
+			return historySpec(name, replicas, inSync, k.cfg.HistoryRetention)
+		})
+		return f
+	}
+	in.grade(&f, name, rightWrite)
+	if f.Status == StatusFail {
+		return f
+	}
+	if n := len(in.found[name].Partitions); n != 1 {
+		f.fail(errHistoryPartitions(name, n))
+	} else if err := in.denied[name]; err != nil { // a start proves that it is not compacted
+		f.fail(k.cfg.denied(rightConfigs, topicResource(name), err))
+		f.Remedy = k.cfg.grant(topicResource(name), rightConfigs)
+	} else if policy := in.values[name][settingCleanup]; policy != cleanupDelete {
+		f.fail(k.errThinsHistory(name, policy))
+	} else if !allowed(in.found[name].AuthorizedOperations, rightRead) {
+		f.Status, f.Detail = StatusWarn, k.cfg.denied(rightRead, topicResource(name), kerr.TopicAuthorizationFailed).Error()+"; it is written all the same, and no replay can read it"
+		f.Remedy = k.cfg.grant(topicResource(name), rightRead)
+	} else if off := k.historyRetentionOff(in.values[name]); off != nil {
+		f.Status, f.Detail, f.Remedy = StatusWarn, off.Found, off.Remedy
 	}
 	return f
 }

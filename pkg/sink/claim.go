@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/history"
 	"github.com/walstream/walstream/pkg/sink/schedule"
 )
 
@@ -31,6 +33,11 @@ type Claim struct {
 	refuse  context.CancelFunc
 	closed  sync.Once
 	broken  error // of the first checkpoint that failed: nothing is written after it
+
+	leaving  bool               // nothing is published any more
+	loaded   *checkpoint.Record // the one that counts; nil: none was loaded, or found
+	recorder *history.Recorder
+	buckets  atomic.Uint64 // written
 }
 
 // NewClaim returns one that owns nothing yet. Nothing is written to Kafka on its
@@ -42,7 +49,7 @@ func (k *Kafka) NewClaim(check func() error) *Claim {
 }
 
 // Take a lane: whoever owned it is fenced. Lane 0 comes first (the checkpoint
-// topic is made with it when it is missing), then lane 1: two instances that each
+// topic is made with it when it is missing, and that of history), then lane 1: two instances that each
 // own one would both commit. Another order, or a lane again, is a bug.
 func (c *Claim) Take(ctx context.Context, n int) error {
 	if n != c.owned || n == lanes {
@@ -52,6 +59,11 @@ func (c *Claim) Take(ctx context.Context, n int) error {
 	if n == 0 {
 		if err := k.ensureCheckpointTopic(ctx); err != nil {
 			return err
+		}
+		if !c.leaving {
+			if err := k.ensureHistoryTopic(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	client, err := k.newClient(append(k.lane(n, c.batchLimit, c.check), kgo.WithLogger(kgoLogger{log: k.log, refused: c.refuse})))
@@ -104,49 +116,67 @@ func clampBatch(maxMessage int) int32 {
 // error when it does not end.
 func (c *Claim) Load(ctx context.Context) (checkpoint.Record, bool, error) {
 	c.mustOwn("load the checkpoint that counts")
-	return c.k.newest(ctx, c)
+	record, found, err := c.k.newest(ctx, c)
+	if c.loaded = nil; err == nil && found {
+		c.loaded = &record
+	}
+	return record, found, err
 }
 
 var _ checkpoint.Store = (*Claim)(nil)
 
-// Write makes one checkpoint durable, in a transaction of its own on lane 0.
-// After an error the Claim writes no more: what became of the transaction is for
-// the start order to find out. Not for concurrent use.
+// Write makes one checkpoint durable, in a transaction of its own on lane 0, from
+// which a start goes on: nothing is published between the one loaded and it. After
+// an error the Claim writes no more: what became of the transaction is for the start
+// order to find out. Not for concurrent use.
 func (c *Claim) Write(ctx context.Context, record checkpoint.Record) error {
+	c.record(&record)
+	return c.write(ctx, record)
+}
+
+func (c *Claim) write(ctx context.Context, record checkpoint.Record) error {
 	c.mustOwn("write a checkpoint")
 	if c.broken != nil {
 		return c.broken
 	}
-	value, err := c.checkpoint(record)
+	records, err := c.checkpoint(record)
 	if err != nil {
 		return err
 	}
-	if err := commitAlone(ctx, c.lane[0], value); err != nil {
+	if err := commitAlone(ctx, c.lane[0], records...); err != nil {
 		c.broken = c.k.checkpointError(err)
+		return c.broken
 	}
-	return c.broken
+	c.buckets.Add(uint64(len(records) - 1))
+	return nil
 }
 
-// checkpoint record as Kafka keeps it.
-func (c *Claim) checkpoint(record checkpoint.Record) (*kgo.Record, error) {
+// checkpoint record as Kafka keeps it, with the buckets of history that end there
+// before it: all of them go into one transaction.
+func (c *Claim) checkpoint(record checkpoint.Record) (records []*kgo.Record, err error) {
+	if records, err = c.recorded(&record); err != nil {
+		return nil, err
+	}
 	record.Version = c.k.cfg.Version
 	value, err := record.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("encode checkpoint: %w", err)
 	}
-	return &kgo.Record{Topic: c.k.cfg.checkpointTopic(), Partition: 0, Key: []byte(c.k.cfg.Pipeline), Value: value}, nil
+	return append(records, &kgo.Record{Topic: c.k.cfg.checkpointTopic(), Partition: 0, Key: []byte(c.k.cfg.Pipeline), Value: value}), nil
 }
 
-// commitAlone is one transaction with one record. It returns when the context
+// commitAlone is one transaction with a few records. It returns when the context
 // ends, which leaves the transaction to the client's Close: the client itself
 // would wait for the answer to a request under way.
-func commitAlone(ctx context.Context, lane *lane, record *kgo.Record) error {
+func commitAlone(ctx context.Context, lane *lane, records ...*kgo.Record) error {
 	if err := lane.begin(ctx); err != nil {
 		return err
 	}
-	lane.writes(record.Topic)
-	if err := produceOne(ctx, lane.client, record); err != nil {
-		return err
+	for _, record := range records {
+		lane.writes(record.Topic)
+		if err := produceOne(ctx, lane.client, record); err != nil {
+			return err
+		}
 	}
 	return lane.commit(ctx)
 }

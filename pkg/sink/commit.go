@@ -155,6 +155,9 @@ func (t *Transactional) awaitFit(r *row) {
 }
 
 func (t *Transactional) produce(lane *lane, r *row) {
+	if t.tally != nil {
+		t.tally.take(r)
+	}
 	if r.skip {
 		t.box.Put(r.ticket)
 		return
@@ -169,24 +172,30 @@ func (t *Transactional) produce(lane *lane, r *row) {
 
 // finish adds the checkpoint, waits for every answer, and commits.
 func (t *Transactional) finish(lane *lane, edge checkpoint.Edge) error {
-	record, err := t.claim.checkpoint(t.base.With(edge))
+	records, err := t.claim.checkpoint(t.base.With(edge))
 	if err != nil {
 		return err
 	}
-	lane.writes(record.Topic)
-	t.answer = make(chan error, 1)
-	lane.client.Produce(t.records, record, func(_ *kgo.Record, err error) {
-		if err != nil {
-			t.cancel()
-		}
-		t.answer <- err
-	})
+	t.answer = make(chan error, len(records))
+	for _, record := range records {
+		lane.writes(record.Topic)
+		lane.client.Produce(t.records, record, func(_ *kgo.Record, err error) {
+			if err != nil {
+				t.cancel()
+			}
+			t.answer <- err
+		})
+	}
 	if lane.client.Flush(t.records) != nil || t.stopping() {
 		return errStopped
 	}
 	ctx, cancel := context.WithTimeout(t.tasks, commitTimeout)
 	defer cancel()
-	return lane.commit(ctx)
+	if err := lane.commit(ctx); err != nil {
+		return err
+	}
+	t.claim.buckets.Add(uint64(len(records) - 1))
+	return nil
 }
 
 // tell whoever traces.
@@ -245,12 +254,15 @@ func (t *Transactional) giveUp(lane *lane, err error) {
 // refusedCheckpoint returns what the checkpoint's own record was refused with, if
 // it was.
 func (t *Transactional) refusedCheckpoint() error {
-	select {
-	case err := <-t.answer:
-		if err != nil && !isEcho(err) {
-			return fmt.Errorf("produce: %w", err)
+	for range cap(t.answer) {
+		select {
+		case err := <-t.answer:
+			if err != nil && !isEcho(err) {
+				return fmt.Errorf("produce: %w", err)
+			}
+		default:
+			return nil
 		}
-	default:
 	}
 	return nil
 }

@@ -45,6 +45,9 @@ type Config struct {
 	// TopicsAllowed are patterns of the topics that rows may go to, with * and ?;
 	// empty: all but internal ones and walstream's own.
 	TopicsAllowed []string
+	// HistoryRetention is for how long the history topic says which rows were
+	// published; 0: none is kept.
+	HistoryRetention time.Duration
 	// OnPoison decides on rows that cannot become records.
 	OnPoison Policy
 	// PoisonLimit is how many bad rows in a row OnPoison lets pass, of a topic or of
@@ -123,6 +126,9 @@ func (c *Config) normalize() error {
 	case Stop, DeadLetter, Skip:
 	default:
 		fault("policy for bad rows %q: allowed are stop, dead-letter, skip", c.OnPoison)
+	}
+	if c.HistoryRetention < 0 {
+		fault("retention of history %s: 0 or more", c.HistoryRetention)
 	}
 	if c.PoisonLimit < 0 {
 		fault("limit of bad rows %d: 0 or more", c.PoisonLimit)

@@ -13,7 +13,7 @@ import (
 // OwnTopics are those that walstream keeps for the pipeline and that exist. Dead
 // letters are told apart: they are rows, and may be all that is left of them.
 func (k *Kafka) OwnTopics(ctx context.Context) (topics []string, letters string, err error) {
-	names := []string{k.cfg.checkpointTopic(), historyPrefix + k.cfg.Pipeline, k.cfg.controlTopic(), k.cfg.deadLetterTopic()}
+	names := []string{k.cfg.checkpointTopic(), k.cfg.historyTopic(), k.cfg.controlTopic(), k.cfg.deadLetterTopic()}
 	meta, err := k.metadata(ctx, names)
 	if err != nil {
 		return nil, "", k.explain(err, "look up walstream's topics", rightDescribe, "topics")
@@ -52,6 +52,7 @@ func (c *Claim) Forget(ctx context.Context) error {
 // Owned claims every lane: all earlier holders are fenced.
 func (k *Kafka) Owned(ctx context.Context) (*Claim, error) {
 	c := k.NewClaim(nil)
+	c.leaving = true
 	for n := range lanes {
 		if err := c.Take(ctx, n); err != nil {
 			c.Close()

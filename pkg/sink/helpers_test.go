@@ -136,6 +136,12 @@ func client(t testing.TB, brokers []string, opts ...kgo.Opt) *kgo.Client {
 func createTopic(t testing.TB, brokers []string, partitions int32, configs map[string]string) string {
 	t.Helper()
 	name := unique("topic")
+	createNamed(t, brokers, name, partitions, configs)
+	return name
+}
+
+func createNamed(t testing.TB, brokers []string, name string, partitions int32, configs map[string]string) {
+	t.Helper()
 	set := map[string]*string{}
 	for key, value := range configs {
 		set[key] = &value
@@ -143,7 +149,6 @@ func createTopic(t testing.TB, brokers []string, partitions int32, configs map[s
 	if _, err := kadm.NewClient(client(t, brokers)).CreateTopic(within(t, 20*time.Second), partitions, -1, set, name); err != nil {
 		t.Fatal(err)
 	}
-	return name
 }
 
 func event(topic, key, value string, n int) *outbox.Event {

@@ -28,6 +28,7 @@ type Idempotent struct {
 
 	committer *committer
 	uncovered *uncovered // nil unless somebody traces
+	ended     *ended     // nil: no history is kept
 	promise   func(*kgo.Record, error)
 	failures  atomic.Int64 // promises that ended in an error
 	underWay  atomic.Int64 // weight of what the client has and has not answered
@@ -55,8 +56,12 @@ func (c *Claim) NewIdempotent(base checkpoint.Record) *Idempotent {
 	if c.k.cfg.OnCommit != nil {
 		i.uncovered = &uncovered{}
 	}
+	i.ended = c.newEnded(&base)
 	i.committer = newCommitter(i.box, func(ctx context.Context, edge checkpoint.Edge) error {
-		err := c.Write(ctx, base.With(edge))
+		if i.ended != nil {
+			i.ended.covered(edge)
+		}
+		err := c.write(ctx, base.With(edge))
 		i.tell(edge, err)
 		return err
 	})
@@ -69,10 +74,18 @@ func (c *Claim) NewIdempotent(base checkpoint.Record) *Idempotent {
 }
 
 // Submit sends one row on its way.
-func (i *Idempotent) Submit(e *outbox.Event, t checkpoint.Ticket) { i.submit(e, t) }
+func (i *Idempotent) Submit(e *outbox.Event, t checkpoint.Ticket) {
+	if i.ended != nil {
+		i.ended.take(e)
+	}
+	i.submit(e, t)
+}
 
 // Reject takes a row that cannot become an event, of which e is what can be had.
 func (i *Idempotent) Reject(e *outbox.Event, bad *outbox.RowError, t checkpoint.Ticket) {
+	if i.ended != nil {
+		i.ended.take(e)
+	}
 	i.reject(e, bad, t)
 }
 
@@ -111,7 +124,11 @@ func (i *Idempotent) tell(edge checkpoint.Edge, err error) {
 func (i *Idempotent) Begin(edge checkpoint.Edge) { i.begin(edge) }
 
 // End: in at-least-once the end of a transaction means nothing to Kafka.
-func (i *Idempotent) End(checkpoint.Edge) {}
+func (i *Idempotent) End(edge checkpoint.Edge) {
+	if i.ended != nil {
+		i.ended.end(edge)
+	}
+}
 
 // Checkpoint asks for a durable checkpoint at edge.
 func (i *Idempotent) Checkpoint(edge checkpoint.Edge) { i.committer.offer(edge) }

@@ -197,6 +197,7 @@ func (f *front) bury(r *row, fl *flaw) (*row, error) {
 	}
 	d := f.arena.row(f.records, e, f.letters.name, r.ticket)
 	d.weight, d.begun, d.letter = r.weight, r.begun, true
+	d.table, d.id, d.numbered, d.timed, d.created = r.table, r.id, r.numbered, r.timed, r.created
 	return d, nil
 }
 

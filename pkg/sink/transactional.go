@@ -81,7 +81,8 @@ type Transactional struct {
 	splits   atomic.Uint64
 
 	over   bool       // the loop's own: the schedule knows that nothing more comes
-	answer chan error // the committer's own: to the last checkpoint record
+	answer chan error // the committer's own: to the last checkpoint record and its buckets
+	tally  *tally     // likewise; nil: no history is kept
 	span   *Commit    // likewise: the commit at work; nil unless somebody traces
 }
 
@@ -103,6 +104,7 @@ func (c *Claim) NewTransactional(base checkpoint.Record, o TransactionalOptions)
 		MaxTime: o.MaxTransactionTime, IdlePause: checkpointPause, KeepWhole: o.KeepWhole,
 	})
 	t.pass = t.put
+	t.tally = c.newTally(&base)
 	t.promise = t.onAnswer
 	t.tasks, t.stopTasks = context.WithCancel(context.Background())
 	t.lookout, t.framing = newLookout(c.k, t.box), newFraming(c.k, t.box)
