@@ -56,10 +56,19 @@ func (c *campaign) judge(ctx context.Context) (*Report, error) {
 	if counted := int(c.writers.committed.Load()); counted != len(rows) {
 		err = errors.Join(err, fmt.Errorf("the writers committed %d rows, the table has %d", counted, len(rows)))
 	}
-	if report.KillsInFlight < report.Kills*5/6 {
+	if report.KillsInFlight < enoughInFlight(report.Kills) {
 		err = errors.Join(err, fmt.Errorf("only %d of %d kills hit rows in flight: this run proves too little", report.KillsInFlight, report.Kills))
 	}
 	return report, err
+}
+
+// enoughInFlight is how many kills of a run that proves something hit rows in
+// flight. Of a few, a busy machine may miss most by chance.
+func enoughInFlight(kills int) int {
+	if kills < 12 {
+		return min(kills, 1)
+	}
+	return kills * 5 / 6
 }
 
 // countRestarts tells how often walstream went back to its start by itself.
