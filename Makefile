@@ -164,6 +164,10 @@ parity-live: ## what parity takes for Debezium's records against those of a real
 virtual: ## the whole service in virtual time, both ends faulty; SEEDS=1000 SEED=1
 	@$(GO) run ./internal/simulate -virtual -seeds $(if $(filter file,$(origin SEEDS)),1000,$(SEEDS)) -seed $(or $(filter-out 0,$(SEED)),1)
 
+.PHONY: upgrade-test
+upgrade-test: ## pg_upgrade from PostgreSQL 17 to 18 under a pipeline, with the slot that is kept
+	@WALSTREAM_TEST_UPGRADE=1 $(GO) test -count=1 -timeout $(TEST_TIMEOUT) -v -run TestPgUpgrade ./internal/cases
+
 .PHONY: migrate-test
 migrate-test: ## from Debezium to walstream and back under load, with a real Connect worker
 	@$(GO) test -count=1 -timeout $(TEST_TIMEOUT) -v ./internal/connect

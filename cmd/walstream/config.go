@@ -18,6 +18,8 @@ type Config struct {
 	Postgres             string `name:"postgres" common:"yes" group:"PostgreSQL" secret:"postgres" placeholder:"URL" help:"URL or DSN; empty: PG* variables and libpq's defaults"`
 	PostgresPasswordFile string `name:"postgres-password-file" group:"PostgreSQL" placeholder:"FILE" help:"file that holds the password; read at each connect"`
 	Publication          string `name:"publication" group:"PostgreSQL" placeholder:"NAME" help:"empty: the slot's name without _slot, and _pub"`
+	SlotFailover         bool   `name:"slot-failover" group:"PostgreSQL" default:"false" help:"PostgreSQL 17 and newer: a failover slot, which standby servers copy"`
+	FromStandby          bool   `name:"from-standby" group:"PostgreSQL" default:"false" help:"PostgreSQL 16 and newer: stream from a server in recovery; the publication is made on its primary"`
 
 	// Outbox is the one table of flags and variables. Tables() is what counts.
 	Outbox Outbox `embed:""`

@@ -205,7 +205,7 @@ func (c *Config) pipelineConfig(log zerolog.Logger) (pipeline.Config, error) {
 	}
 	return pipeline.Config{
 		Pipeline: c.Pipeline, Slot: c.Slot, Publication: c.Publication, Version: version,
-		Postgres: c.postgresOptions(), Kafka: kafka, Mapping: c.mappingConfigs(),
+		Postgres: c.postgresOptions(), Kafka: kafka, Mapping: c.mappingConfigs(), SlotFailover: c.SlotFailover,
 		Accept: checkpoint.Accept{
 			AdoptSlot: c.AdoptSlot, GapFrom: c.AcceptGap.From, GapTo: c.AcceptGap.To,
 			Server: c.AcceptServer, LostTail: c.AcceptLostTail, Rows: c.AcceptPublication,
@@ -220,7 +220,7 @@ func (c *Config) pipelineConfig(log zerolog.Logger) (pipeline.Config, error) {
 }
 
 func (c *Config) postgresOptions() replication.Options {
-	return replication.Options{Postgres: c.Postgres, ApplicationName: c.Pipeline, Password: c.postgresPassword}
+	return replication.Options{Postgres: c.Postgres, ApplicationName: c.Pipeline, Password: c.postgresPassword, FromStandby: c.FromStandby}
 }
 
 // postgresPassword is what to connect by: that of the file, or what address,
@@ -253,7 +253,7 @@ func (c *Config) kafkaConfig(log zerolog.Logger) (sink.Config, error) {
 		TopicReplicationFactor: brokerDefault[int16](c.TopicReplicationFactor), TopicConfigs: c.topicConfigs(),
 		TopicsAllowed: c.TopicsAllowed, OnPoison: sink.Policy(c.OnPoison), PoisonLimit: c.PoisonLimit,
 		HistoryRetention: c.HistoryRetention,
-		Version: version, Logger: log,
+		Version:          version, Logger: log,
 	}, nil
 }
 

@@ -104,7 +104,18 @@ func (p *setupPlan) sql() string {
 	say("--    it out: walstream makes the slot at its first start, and --adopt-slot is not needed.")
 	say("--    Made here it is a slot without a checkpoint, so start walstream once with the LSN")
 	say("--    that this returns:   walstream %s --adopt-slot=<lsn>", (&pipeline.Config{Slot: p.config.Slot, Pipeline: p.config.Pipeline}).Named())
-	say("SELECT lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput');", quoteText(p.config.Slot))
+	switch {
+	case p.config.SlotFailover:
+		say("--    A failover slot (PostgreSQL 17 and newer): docs/failover.md has what the standby")
+		say("--    servers need to copy it.")
+		say("SELECT lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput', failover => true);", quoteText(p.config.Slot))
+	case p.config.FromStandby:
+		say("--    On the standby server that is streamed from, once it has the publication; it waits")
+		say("--    until the primary logs what runs: SELECT pg_log_standby_snapshot(); there.")
+		fallthrough
+	default:
+		say("SELECT lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput');", quoteText(p.config.Slot))
+	}
 	return b.String()
 }
 

@@ -196,6 +196,12 @@ func (v *statusView) slot() string {
 		return v.SlotName + " does not exist"
 	}
 	text := fmt.Sprintf("%s, confirmed %s, restart %s", v.SlotName, orUnknown(v.Slot.Confirmed), orUnknown(v.Slot.Restart))
+	switch {
+	case v.Slot.Synced && v.Server != nil && v.Server.InRecovery:
+		text += ", a copy of the primary's"
+	case v.Slot.Failover:
+		text += ", failover slot"
+	}
 	if v.Slot.InactiveSince != nil && v.Holder == nil {
 		text += ", inactive since " + v.Slot.InactiveSince.UTC().Format(time.RFC3339)
 	}

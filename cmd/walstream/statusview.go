@@ -73,6 +73,8 @@ type slotView struct {
 	Confirmed     string     `json:"confirmed,omitempty"`
 	Restart       string     `json:"restart,omitempty"`
 	WALStatus     string     `json:"wal_status,omitempty"`
+	Failover      bool       `json:"failover"`
+	Synced        bool       `json:"synced"`
 	RetainedBytes *int64     `json:"retained_bytes"`
 	SafeWALBytes  *int64     `json:"safe_wal_bytes"`
 	InactiveSince *time.Time `json:"inactive_since"`
@@ -138,6 +140,7 @@ func (v *statusView) ofServer(p *replication.Standing, end pglogrepl.LSN) {
 		return
 	}
 	v.Slot.Confirmed, v.Slot.Restart, v.Slot.WALStatus = lsnOrNone(slot.ConfirmedFlush), lsnOrNone(slot.Restart), slot.WALStatus
+	v.Slot.Failover, v.Slot.Synced = slot.Failover, slot.Synced
 	v.Slot.SafeWALBytes, v.Slot.InactiveSince = slot.SafeWALSize, timeOrNil(slot.InactiveSince)
 	if slot.Restart != 0 && end != 0 {
 		v.Slot.RetainedBytes = between(slot.Restart, end)

@@ -215,12 +215,28 @@ func (c *Config) checkOperation() {
 	if c.StallTimeout <= c.StatusInterval {
 		c.report.refuse("stall-timeout", "must be longer than status-interval, "+formatDuration(c.StatusInterval))
 	}
+	if c.FromStandby {
+		c.checkFromStandby()
+	}
 	if c.Snapshot == string(pipeline.SnapshotNever) {
 		if c.SnapshotWhere != "" {
 			c.report.refuse("snapshot-where", "has no effect with --snapshot never")
 		}
 	} else if c.Sink == "stdout" {
 		c.report.refuse("snapshot", "has no effect: --sink stdout shows the stream only")
+	}
+}
+
+// checkFromStandby: what is made on a standby server stays there.
+func (c *Config) checkFromStandby() {
+	if c.SlotFailover {
+		c.report.refuse("slot-failover", "does not go with --from-standby: a standby server's own slot is not copied to others")
+	}
+	if c.Snapshot != string(pipeline.SnapshotNever) {
+		c.report.refuse("snapshot", "does not go with --from-standby: a snapshot is read from the primary")
+	}
+	if options := c.postgresOptions(); options.Servers() > 1 {
+		c.report.refuse("from-standby", "needs an address of one server: a slot made on a standby server is on that one only")
 	}
 }
 

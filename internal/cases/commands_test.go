@@ -21,7 +21,7 @@ type standing struct {
 	Holder     *struct{ PID int }
 	Instances  *[]struct{ PID int }
 	Pause      *struct{ By, Reason string }
-	Slot       *struct{ Exists bool }
+	Slot       *struct{ Exists, Failover, Synced bool }
 	Checkpoint *struct {
 		Covered, Phase, Delivery string
 	}

@@ -249,12 +249,7 @@ func TestRefusalLostTail(t *testing.T) {
 	r.put(2)
 	r.untilConfirmed()
 	r.received(pg, standby)
-	r.check(standby.Exec(r.ctx, "", `ALTER SYSTEM SET primary_conninfo = ''`, `SELECT pg_reload_conf()`))
-	r.until("the standby to be cut off", func() bool {
-		var senders int
-		r.check(r.db.QueryRow(r.ctx, `SELECT count(*) FROM pg_stat_replication WHERE application_name <> $1`, r.pipeline).Scan(&senders))
-		return senders == 0
-	})
+	r.partsFrom(standby)
 	r.put(5) // in Kafka, and on no server soon
 	r.wal(100)
 	r.untilConfirmed()

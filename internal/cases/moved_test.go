@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,12 +21,12 @@ func (r *rig) leadsTo(name *way, pg *testenv.Postgres) {
 }
 
 // switchover moves the writing from one server to its standby, in order; the other
-// one comes back as the standby.
-func (r *rig) switchover(from, to *testenv.Postgres) {
+// one comes back as the standby, with these settings besides.
+func (r *rig) switchover(from, to *testenv.Postgres, settings ...string) {
 	r.t.Helper()
 	r.check(from.Stop("fast")) // sends the standby everything first
 	r.check(to.Exec(r.ctx, "", `SELECT pg_promote()`))
-	follow := fmt.Sprintf("\nprimary_conninfo = 'host=%s port=%d user=%s password=%s'\n", to.Host, to.Port, to.User, to.Password)
+	follow := fmt.Sprintf("\nprimary_conninfo = 'host=%s port=%d user=%s password=%s'\n", to.Host, to.Port, to.User, to.Password) + strings.Join(settings, "\n") + "\n"
 	auto, err := os.OpenFile(filepath.Join(from.DataDir, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	r.check(err)
 	_, err = auto.WriteString(follow)

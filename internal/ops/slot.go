@@ -17,6 +17,8 @@ type slotHealth struct {
 	SafeWALSize    *int64     `json:"safe_wal_size,omitempty"`
 	Budget         *budget    `json:"budget,omitempty"`
 	InactiveSince  time.Time  `json:"inactive_since,omitzero"`
+	Failover       *bool      `json:"failover,omitempty"`
+	Synced         *bool      `json:"synced,omitempty"`
 	CatalogXminAge *int64     `json:"catalog_xmin_age,omitempty"`
 	WalsenderState string     `json:"walsender_state,omitempty"`
 	WaitsFor       string     `json:"walsender_waits_for,omitempty"`
@@ -63,6 +65,7 @@ func newSlotHealth(cfg *Config, p *pipeline.Progress, now time.Time) slotHealth 
 }
 
 func (h *slotHealth) detail(d *replication.SlotDetail) {
+	h.Failover, h.Synced = d.Failover, d.Synced
 	h.InactiveSince, h.CatalogXminAge = d.InactiveSince, &d.CatalogXminAge
 	h.WalsenderState, h.WaitsFor = d.WalsenderState, d.WaitEvent
 	if d.Oldest != nil {

@@ -26,6 +26,9 @@ type StandbyOptions struct {
 	// to connect to, and hot_standby_feedback.
 	SyncSlots bool
 	Database  string
+	// Port as in PGOptions: that of a server that ended is free for the one that is
+	// rebuilt in its place.
+	Port int
 }
 
 const standbySlot = "walstream_standby"
@@ -59,7 +62,7 @@ func (p *Postgres) StartStandby(ctx context.Context, o StandbyOptions) (*Postgre
 		params["sync_replication_slots"] = "on"
 	}
 	maps.Copy(params, o.Params)
-	standby, err := nativePostgres(ctx, PGOptions{Major: p.Major, DataDir: data, Params: params})
+	standby, err := nativePostgres(ctx, PGOptions{Major: p.Major, DataDir: data, Params: params, Port: o.Port})
 	if err != nil {
 		temp.remove()
 		return nil, fmt.Errorf("start a standby of PostgreSQL on port %d: %w", p.Port, err)

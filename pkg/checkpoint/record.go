@@ -62,10 +62,13 @@ type Edge struct {
 
 // Record is the durable checkpoint: one per pipeline, the newest counts.
 type Record struct {
-	Format      int    `json:"format"`
-	Pipeline    string `json:"pipeline"`
-	SystemID    string `json:"system_identifier"`
-	Timeline    uint32 `json:"timeline"`
+	Format   int    `json:"format"`
+	Pipeline string `json:"pipeline"`
+	SystemID string `json:"system_identifier"`
+	Timeline uint32 `json:"timeline"`
+	// InRecovery: the server was a standby, whose timeline may have risen under the
+	// stream.
+	InRecovery  bool   `json:"in_recovery,omitempty"`
 	Database    string `json:"database"`
 	Slot        string `json:"slot"`
 	Publication string `json:"publication"`

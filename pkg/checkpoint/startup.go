@@ -81,6 +81,7 @@ const (
 	RefuseGap           RefusalKind = "slot-ahead"
 	RefuseRestored      RefusalKind = "server-restored"
 	RefuseTimeline      RefusalKind = "other-timeline"
+	RefuseOldPrimary    RefusalKind = "old-primary"
 	RefuseOtherRows     RefusalKind = "other-rows"
 )
 
@@ -123,6 +124,9 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 		word, err := compareHistory(record, server, accept)
 		if err != nil {
 			return Decision{}, err
+		}
+		if record.Timeline != server.Timeline && !record.InRecovery && edge.Ordinal == 0 {
+			edge.Covered = min(edge.Covered, server.SwitchPoint) // beyond it nothing was published, or somebody answers for it
 		}
 		if word != "" {
 			// What lies below the switch point is on both sides, and published.
@@ -177,6 +181,10 @@ func CompareIdentity(record *Record, server Server, slotName string, accept Acce
 		_, err = refuse(RefuseOtherServer, "the checkpoint was written for server %s, at %s; this is server %s, whose WAL ends at %s: LSNs of the two cannot be compared; %s",
 			"connect to the server of the checkpoint; if this is the same data after pg_upgrade, start once with --accept-server="+server.SystemID,
 			record.SystemID, record.Covered, server.SystemID, server.Flushed, record.last(server))
+	case record.SystemID == server.SystemID && record.Phase != PhaseSetup && record.Timeline > server.Timeline && server.SwitchUnknown:
+		_, err = refuse(RefuseOldPrimary, "the checkpoint was written on timeline %d at %s, and this server is on timeline %d: it is a primary of before a failover, or a copy of one, and what it takes in is on no other server; %s",
+			"stop it, or take it out of the address, which is to lead to the server of the checkpoint; if this one stays, "+record.Anew(true),
+			record.Timeline, record.Covered, server.Timeline, record.last(server))
 	}
 	return err
 }
@@ -318,9 +326,15 @@ func (r *Record) reach() pglogrepl.LSN {
 
 // compareHistory looks for a server that was restored or promoted away. accepted
 // is not empty when the operator's accept-lost-tail fits.
+//
+// Idle positions reach beyond a switch point wherever the lost WAL is of other
+// tables: what counts is the last commit published. A standby server that was
+// promoted goes on sending to whoever streams from it: its slot is its own, and
+// Resume holds its history against the checkpoint.
 func compareHistory(record *Record, server Server, accept Accept) (accepted string, err error) {
 	reach := record.reach()
-	if record.Timeline != server.Timeline && (server.SwitchUnknown || server.SwitchPoint < reach) {
+	kept := record.InRecovery || record.CommitLSN != 0 && record.CommitLSN < server.SwitchPoint
+	if record.Timeline != server.Timeline && (server.SwitchUnknown || server.SwitchPoint < reach && !kept) {
 		if !server.SwitchUnknown && accept.LostTail != 0 && accept.LostTail == server.SwitchPoint {
 			return fmt.Sprintf("accept-lost-tail=%s", server.SwitchPoint), nil
 		}
@@ -333,6 +347,9 @@ func compareHistory(record *Record, server Server, accept Accept) (accepted stri
 			fmt.Sprintf("tell the consumers, then start once with --accept-lost-tail=%s", server.SwitchPoint),
 			record.Timeline, server.SwitchPoint, reach, size(server.SwitchPoint, reach), record.last(server))
 		return "", err
+	}
+	if record.Timeline != server.Timeline && !record.InRecovery {
+		reach = min(reach, server.SwitchPoint)
 	}
 	if reach > server.Flushed {
 		_, err = refuse(RefuseRestored, "the checkpoint stands at %s, but the server's WAL ends at %s: the server was restored from an older state, and %s of published history are gone from it; %s",

@@ -65,6 +65,20 @@ func TestCompareStarts(t *testing.T) {
 		"promoted far behind it": {
 			with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 5, 15*mib }), Decision{Verdict: Continue, Start: edge},
 		},
+		"promoted before an idle position, behind all that was published": {
+			with(func(s *situation) {
+				s.record.CommitLSN = 6 * mib
+				s.server.Timeline, s.server.SwitchPoint, s.slot.Confirmed, s.server.Flushed = 4, 7*mib, 6*mib, 8*mib
+			}),
+			Decision{Verdict: Continue, Start: Edge{Covered: 7 * mib, CommitLSN: 6 * mib, XID: 733, CommitTime: epoch}},
+		},
+		"promoted under the stream from a standby server": {
+			with(func(s *situation) {
+				s.record.InRecovery = true
+				s.server.Timeline, s.server.SwitchPoint = 4, 7*mib
+			}),
+			Decision{Verdict: Continue, Start: edge},
+		},
 		"promoted behind a transaction that was published in part": {
 			with(func(s *situation) {
 				s.record.CommitLSN, s.record.Ordinal, s.record.Complete = 12*mib, 500, false
@@ -243,8 +257,27 @@ var refusals = []struct {
 	},
 	{
 		name:      "a timeline nobody knows",
+		situation: with(func(s *situation) { s.server.Timeline, s.server.SwitchUnknown = 4, true }),
+		kind:      RefuseTimeline, found: []string{"timeline 3", "timeline 4"}, remedy: []string{"connect to the server of the checkpoint"},
+	},
+	{
+		name:      "an old primary that is back",
 		situation: with(func(s *situation) { s.server.Timeline, s.server.SwitchUnknown = 2, true }),
-		kind:      RefuseTimeline, found: []string{"timeline 3", "timeline 2"}, remedy: []string{"connect to the server of the checkpoint"},
+		kind:      RefuseOldPrimary, found: []string{"timeline 3 at 0/A00000", "on timeline 2"}, remedy: []string{"stop it", "address"},
+	},
+	{
+		name:      "an old primary that is back, without the slot",
+		situation: with(func(s *situation) { s.server.Timeline, s.server.SwitchUnknown, s.slot = 2, true, Slot{} }),
+		kind:      RefuseOldPrimary, found: []string{"on timeline 2"}, remedy: []string{"stop it"},
+	},
+	{
+		name: "a promotion that lost nothing published, and a slot beyond it",
+		situation: with(func(s *situation) {
+			s.record.CommitLSN = 6 * mib
+			s.server.Timeline, s.server.SwitchPoint, s.slot.Confirmed = 4, 7*mib, 8*mib
+		}),
+		kind: RefuseGap, found: []string{"is at 0/800000", "checkpoint at 0/700000"}, remedy: []string{"--accept-gap=0/700000..0/800000"},
+		accept: &Accept{GapFrom: 7 * mib, GapTo: 8 * mib}, start: Edge{Covered: 8 * mib}, says: "accept-gap=0/700000..0/800000",
 	},
 }
 
@@ -397,12 +430,25 @@ func TestCompareAfterAccepting(t *testing.T) {
 	}
 }
 
+// Where nobody knows what was published last, an idle position beyond the switch
+// point may be of published rows.
+func TestCompareLostTailOfUnknownRows(t *testing.T) {
+	_, err := with(func(s *situation) {
+		s.record.CommitLSN, s.record.XID = 0, 0
+		s.server.Timeline, s.server.SwitchPoint, s.slot.Confirmed = 4, 7*mib, 6*mib
+	}).compare(Accept{})
+	var refusal *Refusal
+	if !errors.As(err, &refusal) || refusal.Kind != RefuseTimeline {
+		t.Errorf("error %v", err)
+	}
+}
+
 // CompareIdentity refuses what Compare refuses of it, before the slot is held.
 func TestCompareIdentity(t *testing.T) {
 	for _, test := range refusals {
 		err := CompareIdentity(test.record, test.server, "outbox_slot", Accept{})
 		var refusal *Refusal
-		identity := test.kind == RefuseOtherPipeline || test.kind == RefuseOtherServer
+		identity := test.kind == RefuseOtherPipeline || test.kind == RefuseOtherServer || test.kind == RefuseOldPrimary
 		if identity != errors.As(err, &refusal) || identity && refusal.Kind != test.kind {
 			t.Errorf("%s: error %v", test.name, err)
 		}

@@ -75,6 +75,7 @@ var rules = []struct {
 	{Class{Stop, "kafka-setup"}, as[*sink.SetupError]},
 	{Class{Retry, "schema-registry"}, is(sink.ErrRegistry)},
 	{Class{Retry, "server-stopping"}, is(replication.ErrServerStopping)},
+	{Class{Retry, "promoted"}, is(replication.ErrPromoted)},
 	{Class{Retry, "silent"}, is(replication.ErrSilent)},
 	{Class{Stop, "authentication"}, is(replication.ErrAuthentication)},
 	{Class{Stop, "no-database"}, is(replication.ErrNoDatabase)},

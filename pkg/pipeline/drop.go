@@ -26,6 +26,7 @@ type Estate struct {
 	Pause       sink.Pause
 	Topics      []string // of walstream's own, that go
 	Letters     string   // topic of dead letters, which stays; empty: there is none
+	InRecovery  bool     // of the server: the publication is its primary's
 
 	r *run
 }
@@ -47,7 +48,7 @@ func Survey(ctx context.Context, cfg Config) (e *Estate, err error) {
 	if err != nil {
 		return e, err
 	}
-	e.Slot, e.Instances = standing.Slot, standing.Instances
+	e.Slot, e.Instances, e.InRecovery = standing.Slot, standing.Instances, standing.InRecovery
 	if e.Publication, err = replication.OwnPublication(ctx, e.r.session.Conn(), e.r.publication()); err != nil {
 		return e, err
 	}
@@ -117,7 +118,11 @@ func (e *Estate) Drop(ctx context.Context, done func(what string)) error {
 			return err
 		}
 	}
-	if e.Publication.Ours {
+	switch {
+	case !e.Publication.Ours:
+	case e.InRecovery:
+		done("not publication " + cfg.Publication + ", which only the primary can drop")
+	default:
 		if err := replication.DropPublication(ctx, conn, cfg.Publication); err != nil {
 			return err
 		}

@@ -56,6 +56,7 @@ type loop struct {
 	stream  Stream
 	pacer   *Pacer
 	health  <-chan health
+	standby bool               // the server is one, and may be promoted
 	last    replication.Health // the newest reading
 	rows    string             // fingerprint of what the stream carries, as it was at the start
 	ticker  *time.Ticker
@@ -231,6 +232,9 @@ func (l *loop) onHealth(h health) error {
 		return fmt.Errorf("%w (sync_state %q, synchronous_standby_names %q): every COMMIT of the application would wait for Kafka; "+
 			"name the real standbys in that setting instead of '*', or leave walstream's application_name out of it",
 			replication.ErrSynchronousStandby, h.SyncState, h.SyncNames)
+	}
+	if l.standby && h.Err == nil && !h.InRecovery {
+		return fmt.Errorf("%w: what it sends from now on is of its own timeline, which a new start asks for", replication.ErrPromoted)
 	}
 	if h.WALStatus == "lost" { // the next start says how much went with it, and the way out
 		return fmt.Errorf("%w: the slot is lost, last confirmed %s", replication.ErrStreamEnded, h.Confirmed)

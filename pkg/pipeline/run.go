@@ -101,7 +101,17 @@ func (r *run) connectPostgres(ctx context.Context) (err error) {
 	if r.conn, err = replication.Connect(ctx, r.cfg.Postgres, timeout); err != nil {
 		return err
 	}
+	var standby bool
+	if r.cfg.Postgres.FromStandby { // before the timeline is read, which rises with a promotion
+		if standby, err = r.session.InRecovery(ctx); err != nil {
+			return err
+		}
+	}
 	if r.identity, err = r.conn.Identify(ctx); err != nil {
+		return err
+	}
+	r.identity.InRecovery = standby
+	if err = r.session.SameServer(ctx, r.identity); err != nil {
 		return err
 	}
 	r.mapping.SetTimeline(r.identity.Timeline)
@@ -120,12 +130,15 @@ func (r *run) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if found {
+		r.cfg.Postgres.Published.Note(record.SystemID, record.Timeline)
+	}
 	r.wantText = r.wantText || r.snapshots() && (!found || record.Phase == checkpoint.PhaseSetup) || found && record.Snapshot != nil
 	if r.identity.Flushed, r.identity.Now, err = r.session.Flushed(ctx); err != nil {
 		return err
 	}
 	if slot.Exists && slot.Invalidated == "" {
-		return checkpoint.CompareIdentity(pointer(record, found), r.server(record), r.cfg.Slot, r.cfg.Accept)
+		return r.refused(checkpoint.CompareIdentity(pointer(record, found), r.server(record), r.cfg.Slot, r.cfg.Accept))
 	}
 	decision, err := r.compareWith(record, found, slot)
 	if err != nil {
@@ -178,11 +191,14 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.claimed.Write(ctx, setup); err != nil {
 		return fmt.Errorf("write the first checkpoint: %w", err)
 	}
+	if r.identity.InRecovery {
+		r.log.Info().Str("slot", r.cfg.Slot).Msg(waitsForPrimary)
+	}
 	made, err := replication.EnsurePublication(ctx, r.session.Conn(), publication)
 	if err != nil {
 		return err
 	}
-	lsn, err := replication.CreateSlot(ctx, r.session.Conn(), r.cfg.Slot, false, r.waitingForSlot)
+	lsn, err := replication.CreateSlot(ctx, r.session.Conn(), r.cfg.Slot, r.cfg.SlotFailover, r.waitingForSlot)
 	switch {
 	case errors.Is(err, replication.ErrSlotExists):
 		return nil // another instance was faster, and needs the publication
@@ -197,9 +213,16 @@ func (r *run) setUp(ctx context.Context) error {
 	return nil
 }
 
+// waitsForPrimary is what a standby server needs to make a slot.
+const waitsForPrimary = "making a slot on a standby server waits for its primary to log what runs, which it does every few seconds while it is written to; at once with SELECT pg_log_standby_snapshot(); there"
+
 // waitingForSlot says whom the making of the slot waits for: every transaction
-// on the server that has written something.
+// on the server that has written something. A standby server waits for its primary.
 func (r *run) waitingForSlot(blockers []replication.Blocker) {
+	if len(blockers) == 0 {
+		r.board.state(Connecting, waitsForPrimary)
+		return
+	}
 	r.log.Warn().Str("slot", r.cfg.Slot).Str("waits_for", fmt.Sprint(blockers)).Msg("making the slot waits for open transactions to end")
 	r.board.state(Connecting, fmt.Sprintf("making slot %q waits for open transactions to end: %v", r.cfg.Slot, blockers))
 }
@@ -234,6 +257,9 @@ const undoTimeout = 5 * time.Second
 // a moment ago may be beyond an earlier reading of the WAL.
 func (r *run) take(ctx context.Context) (err error) {
 	r.text = !r.binary || r.wantText
+	if err := r.makeFailover(ctx); err != nil {
+		return err
+	}
 	if err := r.receive(ctx, r.cfg.Slot); err != nil {
 		return err
 	}
@@ -251,6 +277,23 @@ func (r *run) take(ctx context.Context) (err error) {
 	return nil
 }
 
+// makeFailover does for a slot that is there what set-up does for a new one. It
+// takes the slot for a moment, as only who may stream from it can.
+func (r *run) makeFailover(ctx context.Context) error {
+	if !r.cfg.SlotFailover {
+		return nil
+	}
+	slot, err := replication.LookupSlot(ctx, r.session.Conn(), r.cfg.Slot)
+	if err != nil || !slot.Exists || slot.Failover {
+		return err
+	}
+	if err := r.conn.MakeFailover(ctx, r.cfg.Slot); err != nil {
+		return err
+	}
+	r.log.Info().Str("slot", r.cfg.Slot).Msg("made the slot a failover slot: standby servers that copy slots have it from now on")
+	return nil
+}
+
 // receive begins to stream from a slot. From here on the loop sends statuses.
 func (r *run) receive(ctx context.Context, slot string) error {
 	err := r.conn.Start(ctx, replication.Stream{
@@ -261,7 +304,7 @@ func (r *run) receive(ctx context.Context, slot string) error {
 	}
 	r.loop = &loop{
 		stream: r.conn, ticker: time.NewTicker(tick), log: r.log, unread: repeat.Episode{Calm: calm},
-		pacer: NewPacer(r.cfg.StatusInterval, r.conn.WalSenderTimeout(), time.Now()),
+		pacer: NewPacer(r.cfg.StatusInterval, r.conn.WalSenderTimeout(), time.Now()), standby: r.identity.InRecovery,
 	}
 	r.loop.unanswered = func(since time.Duration) {
 		reason := "waiting for Kafka to say what to start from"
@@ -404,6 +447,7 @@ func (r *run) publisher(base checkpoint.Record, o sink.TransactionalOptions) pub
 }
 
 func (r *run) stream(ctx context.Context, core *Core) error {
+	r.cfg.Postgres.Published.Note(r.identity.SystemID, r.identity.Timeline)
 	r.loop.publish(core, r.loop.last, time.Now()) // before the state: nothing of the run before may be read as this one's
 	r.board.state(Streaming, "")
 	now := time.Now()

@@ -42,6 +42,7 @@ func (r *run) findings(ctx context.Context) ([]replication.Finding, error) {
 	mappingErr := r.mapping.Resolve(layouts...)
 	findings := replication.Preflight(ctx, conn, replication.Spec{
 		Slot: r.cfg.Slot, Publication: r.publication(), ApplicationName: r.cfg.Postgres.ApplicationName,
+		Failover: r.cfg.SlotFailover, FromStandby: r.cfg.Postgres.FromStandby,
 	})
 	// A table that is missing has been named, with its remedy, already.
 	if mappingErr != nil && replication.Refused(findings) == nil {
@@ -83,11 +84,18 @@ func (r *run) slot(ctx context.Context) (checkpoint.Slot, error) {
 	if errors.Is(err, replication.ErrSlotLost) {
 		slot.Invalidated = "wal_status " + info.WALStatus // Compare knows how large the gap is
 		if info.InvalidationReason != "" {
-			slot.Invalidated += ", " + info.InvalidationReason
+			slot.Invalidated += ", " + info.InvalidationReason + whyInvalid[info.InvalidationReason]
 		}
 		return slot, nil
 	}
 	return slot, err
+}
+
+// whyInvalid is what a standby server loses its slots by.
+var whyInvalid = map[string]string{
+	"rows_removed":           ": the primary's vacuum removed what it needs, as hot_standby_feedback or primary_slot_name of this standby server let it",
+	"wal_level_insufficient": ": wal_level of the primary was lowered",
+	"conflicting":            ": the primary removed what it needs, as hot_standby_feedback or primary_slot_name of this standby server let it, or its wal_level was lowered",
 }
 
 // server is the server as Compare wants it, seen from the record's timeline.
@@ -106,9 +114,25 @@ func (r *run) server(record checkpoint.Record) checkpoint.Server {
 func (r *run) compareWith(record checkpoint.Record, found bool, slot checkpoint.Slot) (checkpoint.Decision, error) {
 	decision, err := checkpoint.Compare(pointer(record, found), slot, r.server(record), r.cfg.Slot, r.cfg.Accept)
 	if err != nil {
-		return decision, fmt.Errorf("pipeline %q: %w", r.cfg.Pipeline, err)
+		return decision, fmt.Errorf("pipeline %q: %w", r.cfg.Pipeline, r.refused(err))
 	}
 	return decision, nil
+}
+
+// refused adds to a refusal what its kind means here: an old primary is passed over
+// where others are in the address, and a standby server that has just started is
+// waited for.
+func (r *run) refused(err error) error {
+	refusal, ok := errors.AsType[*checkpoint.Refusal](err)
+	switch {
+	case !ok:
+		return err
+	case r.identity.InRecovery && (refusal.Kind == checkpoint.RefuseOldPrimary || refusal.Kind == checkpoint.RefuseRestored):
+		return fmt.Errorf("%w: %s", replication.ErrBehind, refusal.Found)
+	case refusal.Kind == checkpoint.RefuseOldPrimary:
+		return fmt.Errorf("%w: %w", replication.ErrOldPrimary, err)
+	}
+	return err
 }
 
 func pointer(record checkpoint.Record, found bool) *checkpoint.Record {
@@ -151,7 +175,7 @@ func (r *run) standBy(ctx context.Context, busy error) error {
 // record is a checkpoint of this run, but for where it stands.
 func (r *run) record() checkpoint.Record {
 	return checkpoint.Record{
-		Pipeline: r.cfg.Pipeline, SystemID: r.identity.SystemID, Timeline: r.identity.Timeline, Database: r.identity.Database,
+		Pipeline: r.cfg.Pipeline, SystemID: r.identity.SystemID, Timeline: r.identity.Timeline, InRecovery: r.identity.InRecovery, Database: r.identity.Database,
 		Slot: r.cfg.Slot, Publication: r.cfg.Publication, Delivery: string(r.cfg.Delivery), OptionsHash: r.rows, Version: r.cfg.Version,
 	}
 }

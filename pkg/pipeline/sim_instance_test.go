@@ -192,6 +192,9 @@ func (i *simInstance) compare(record checkpoint.Record, _ bool) (checkpoint.Deci
 				s.fail("refused again: %v", err)
 			}
 			accept.GapFrom, accept.GapTo = record.Covered, i.slot.Confirmed
+			if left, known := i.left[record.Timeline]; known && record.Timeline != i.server.Timeline {
+				accept.GapFrom = min(accept.GapFrom, left)
+			}
 			if accept.LostTail != 0 {
 				accept.GapFrom = accept.LostTail
 			}

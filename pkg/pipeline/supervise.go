@@ -23,13 +23,15 @@ type Config struct {
 	Pipeline    string
 	Slot        string
 	Publication string
-	Version     string
-	Postgres    replication.Options
-	Kafka       sink.Config
-	Mapping     []outbox.MappingConfig
-	Accept      checkpoint.Accept
-	Limits      checkpoint.Limits
-	Delivery    Delivery
+	// SlotFailover makes the slot, an existing one too, a failover slot (17+).
+	SlotFailover bool
+	Version      string
+	Postgres     replication.Options
+	Kafka        sink.Config
+	Mapping      []outbox.MappingConfig
+	Accept       checkpoint.Accept
+	Limits       checkpoint.Limits
+	Delivery     Delivery
 	// Transactions are the options of exactly-once delivery.
 	Transactions sink.TransactionalOptions
 
@@ -79,6 +81,7 @@ type Supervisor struct {
 // NewSupervisor returns a supervisor that has not started.
 func NewSupervisor(cfg Config) *Supervisor {
 	cfg.Kafka.Seen = sink.NewSeen()
+	cfg.Postgres.Published = &replication.Published{}
 	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}, trouble: repeat.Episode{Calm: calm}}
 	now := time.Now()
 	s.board.current.Store(&Progress{
@@ -137,7 +140,7 @@ func (s *Supervisor) keepGoing(ctx context.Context) error {
 		case errors.Is(err, errTextStream), s.doubted(err):
 			continue
 		case class.Action == Stop && s.renewing(err):
-			if class = (Class{Retry, "credentials"}); errors.Is(err, replication.ErrInRecovery) {
+			if class = (Class{Retry, "credentials"}); errors.Is(err, replication.ErrInRecovery) || errors.Is(err, replication.ErrOldPrimary) {
 				class.Reason = "postgres"
 			}
 		case class.Action == Stop, class.Action == Wait && s.cfg.Kafka.OneShot != nil:
@@ -161,12 +164,12 @@ func (s *Supervisor) keepGoing(ctx context.Context) error {
 // where it was accepted before: who renews a password or certificate changes two
 // places, one after the other, and a secret of Kubernetes reaches its pods after a
 // minute or more. Likewise a switchover: the old primary can be back as a standby
-// before its name leads to the new one. Its end is an exit as at a start.
+// before its name leads to the new one, or as an old primary. Its end is an exit as at a start.
 const renewalPatience = 3 * time.Minute
 
 // renewing tells whether err may be the moment between the two.
 func (s *Supervisor) renewing(err error) bool {
-	refused := errors.Is(err, replication.ErrInRecovery) || errors.Is(err, replication.ErrAuthentication) || errors.Is(err, replication.ErrTLS) || sink.RefusedLogin(err)
+	refused := errors.Is(err, replication.ErrInRecovery) || errors.Is(err, replication.ErrOldPrimary) || errors.Is(err, replication.ErrAuthentication) || errors.Is(err, replication.ErrTLS) || sink.RefusedLogin(err)
 	switch {
 	case !refused || !s.loggedIn || s.cfg.Kafka.OneShot != nil:
 		return false

@@ -40,6 +40,10 @@ type Options struct {
 	// Password is asked at each connect for the one to use; found is what address,
 	// variables or password file have at that moment. nil: that.
 	Password func(found string) (string, error)
+	// FromStandby takes a server in recovery, too.
+	FromStandby bool
+	// Published is what tells an old primary, of several servers; nil: nobody knows.
+	Published *Published
 	// Dial replaces the dialer, for tests in virtual time. Names are then handed
 	// to it as they are, without being looked up.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -66,9 +70,12 @@ func (o Options) config() (*pgx.ConnConfig, error) {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.AfterConnect = NewerSettings
-	if cfg.ValidateConnect == nil && hosts(&cfg.Config) > 1 {
-		// Of several servers one takes writes, and only that one has what we read.
-		cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+	if several := hosts(&cfg.Config) > 1; several {
+		if cfg.ValidateConnect == nil {
+			// Of several servers one takes writes, and only that one has what we read.
+			cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
+		}
+		cfg.ValidateConnect = o.Published.orNewer(cfg.ValidateConnect)
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
@@ -96,6 +103,15 @@ func hosts(cfg *pgconn.Config) int {
 		seen[server{f.Host, f.Port}] = true
 	}
 	return len(seen)
+}
+
+// Servers is how many servers the address names; 0 where it cannot be read.
+func (o Options) Servers() int {
+	cfg, err := pgx.ParseConfig(o.Postgres)
+	if err != nil {
+		return 0
+	}
+	return hosts(&cfg.Config)
 }
 
 // Database is the name of the database the options lead to.
@@ -133,6 +149,9 @@ type Identity struct {
 	Flushed  pglogrepl.LSN
 	Now      time.Time // by its clock, when Flushed was read; zero: not asked
 	Database string
+	// InRecovery: it is a standby, whose timeline may rise at any moment. Only asked
+	// with FromStandby.
+	InRecovery bool
 	// Left says at which LSN the server's history left each earlier timeline.
 	Left map[uint32]pglogrepl.LSN
 }
@@ -291,6 +310,19 @@ func (c *Conn) Start(ctx context.Context, s Stream) error {
 		c.run()
 	}()
 	return nil
+}
+
+// MakeFailover makes an existing slot that nobody holds a failover slot, which a
+// statement of SQL cannot. ErrSlotBusy means that somebody does.
+func (c *Conn) MakeFailover(ctx context.Context, slot string) error {
+	if _, err := c.pg.Exec(ctx, alterFailover(slot)).ReadAll(); err != nil {
+		return fmt.Errorf("make slot %q a failover slot: %w", slot, classify(err))
+	}
+	return nil
+}
+
+func alterFailover(slot string) string {
+	return "ALTER_REPLICATION_SLOT " + quoteIdentifier(slot) + " (FAILOVER true)"
 }
 
 // CreateTemporarySlot makes a slot that lives as long as this connection and

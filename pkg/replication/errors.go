@@ -50,6 +50,11 @@ var (
 	ErrPooler = errors.New("a pooler such as PgBouncer seems to be in the path: --postgres must lead to PostgreSQL itself, its own host and port")
 	// ErrInRecovery: the server is a standby, from which nothing can be streamed.
 	ErrInRecovery = errors.New("the server is in recovery")
+	// ErrPromoted: the standby server that is streamed from has become a primary, on
+	// a timeline of its own.
+	ErrPromoted = errors.New("the standby server was promoted")
+	// ErrBehind: a standby server has not replayed what is published.
+	ErrBehind = errors.New("the standby server has not replayed yet what is published")
 	// ErrTLS: the address asks for TLS in a way that the server has not.
 	ErrTLS = errors.New("no TLS with PostgreSQL")
 )
@@ -127,7 +132,7 @@ func LockTimeout(err error) bool { return sqlState(err) == stateLockNotAvailable
 // Transient reports an error that another attempt may not meet again: the
 // network, a server that restarts, or one that is full.
 func Transient(err error) bool {
-	for _, target := range []error{ErrServerStopping, ErrStreamEnded, ErrSilent, ErrUnreachable, ErrCredentials} {
+	for _, target := range []error{ErrServerStopping, ErrStreamEnded, ErrSilent, ErrUnreachable, ErrCredentials, ErrTwoServers, ErrPromoted, ErrBehind} {
 		if errors.Is(err, target) {
 			return true
 		}

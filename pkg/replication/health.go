@@ -22,6 +22,7 @@ type Health struct {
 	WalsenderActive bool   // our PID still holds the slot
 	SyncState       string // async, sync, potential, quorum; empty without the right to see it
 	SyncNames       string // synchronous_standby_names
+	InRecovery      bool   // the server is a standby
 	Rows            string // fingerprint of what the stream carries
 	// Detail is read less often; nil before the first time.
 	Detail *SlotDetail
@@ -34,6 +35,8 @@ type SlotDetail struct {
 	At             time.Time // by the server's clock
 	CatalogXminAge int64     // transactions since catalog_xmin, which vacuum of the catalogue waits for
 	InactiveSince  time.Time // 17+; zero while somebody reads it
+	Failover       *bool     // standby servers copy the slot; nil before 17
+	Synced         *bool     // it is a copy, or was one before this server was promoted; nil before 17
 	WalsenderState string    // startup, catchup, streaming, backup, stopping; empty without one, or the right
 	WaitEvent      string    // what the walsender waits for
 	StandbySlots   string    // synchronized_standby_slots, 17+
@@ -59,15 +62,16 @@ func (d *SlotDetail) WaitsForStandby() bool {
 }
 
 const healthQuery = `
-SELECT pg_current_wal_flush_lsn()::text, s.confirmed_flush_lsn::text, s.restart_lsn::text,
+SELECT ` + walEnd + `, s.confirmed_flush_lsn::text, s.restart_lsn::text,
        s.wal_status, s.safe_wal_size, coalesce(s.active_pid = $2, false),
        coalesce((SELECT r.sync_state FROM pg_stat_replication r WHERE r.pid = $2), ''),
-       current_setting('synchronous_standby_names')
+       current_setting('synchronous_standby_names'), pg_is_in_recovery()
 FROM pg_replication_slots s WHERE s.slot_name = $1`
 
 // Columns that not every version has are asked for by way of JSON.
 const detailQuery = `
 SELECT clock_timestamp(), coalesce(age(s.catalog_xmin), 0)::int8, (j ->> 'inactive_since')::timestamptz,
+       (j ->> 'failover')::bool, (j ->> 'synced')::bool,
        coalesce(r.state, ''), coalesce(a.wait_event, ''), coalesce(current_setting('synchronized_standby_slots', true), ''),
        coalesce(t.spill_txns, 0), coalesce(t.spill_count, 0), coalesce(t.spill_bytes, 0),
        coalesce(t.stream_txns, 0), coalesce(t.stream_count, 0), coalesce(t.stream_bytes, 0),
@@ -123,7 +127,7 @@ func (s *Session) readSlot(ctx context.Context, w Watched) (Health, error) {
 	var end, confirmed, restart *string
 	var status *string
 	err := s.conn.QueryRow(ctx, healthQuery, w.Slot, int32(w.Walsender)).Scan(&end, &confirmed, &restart,
-		&status, &h.SafeWALSize, &h.WalsenderActive, &h.SyncState, &h.SyncNames)
+		&status, &h.SafeWALSize, &h.WalsenderActive, &h.SyncState, &h.SyncNames, &h.InRecovery)
 	if err != nil {
 		return Health{At: h.At}, fmt.Errorf("read the health of slot %q: %w", w.Slot, classify(err))
 	}
@@ -155,7 +159,7 @@ func (s *Session) readDetail(ctx context.Context, slot string) (*SlotDetail, err
 	d := &SlotDetail{}
 	var inactive *time.Time
 	c := &d.Decoding
-	err := s.conn.QueryRow(ctx, detailQuery, slot).Scan(&d.At, &d.CatalogXminAge, &inactive, &d.WalsenderState, &d.WaitEvent, &d.StandbySlots,
+	err := s.conn.QueryRow(ctx, detailQuery, slot).Scan(&d.At, &d.CatalogXminAge, &inactive, &d.Failover, &d.Synced, &d.WalsenderState, &d.WaitEvent, &d.StandbySlots,
 		&c.SpillTxns, &c.SpillCount, &c.SpillBytes, &c.StreamTxns, &c.StreamCount, &c.StreamBytes, &c.TotalTxns, &c.TotalBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read what slot %q costs: %w", slot, classify(err))

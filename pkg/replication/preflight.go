@@ -33,6 +33,7 @@ type Finding struct {
 type Spec struct {
 	Slot            string
 	Failover        bool // the slot is to be, or to be made, a failover slot
+	FromStandby     bool // a server in recovery will do
 	Publication     PublicationSpec
 	ApplicationName string // of the replication connection
 }
@@ -102,9 +103,13 @@ type facts struct {
 	syncNames           string
 	maxSlots, slots     int
 	maxSenders, senders int
-	walSenderTimeout    int // milliseconds
-	maxSlotWAL          int // MB, -1: no limit
-	idleSlotTimeout     int // 18+; 0: none
+	walSenderTimeout    int    // milliseconds
+	maxSlotWAL          int    // MB, -1: no limit
+	idleSlotTimeout     int    // 18+; 0: none
+	standbySlots        string // synchronized_standby_slots, 17+
+	feedback            bool   // hot_standby_feedback of this server
+	primarySlot         string // primary_slot_name of this server
+	followers           []follower
 	rights              Rights
 	publication         PublicationInfo
 	otherTables         []string // carried by the publication besides ours
@@ -120,7 +125,9 @@ SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_
        current_setting('max_wal_senders')::int, (SELECT count(*)::int FROM pg_stat_replication),
        (SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'),
        (SELECT setting::int FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
-       coalesce((SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout'), 0)`
+       coalesce((SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout'), 0),
+       coalesce(current_setting('synchronized_standby_slots', true), ''), current_setting('hot_standby_feedback')::bool,
+       coalesce(current_setting('primary_slot_name', true), '')`
 
 const otherTablesQuery = `
 SELECT name FROM (
@@ -141,7 +148,8 @@ WHERE c.oid = ANY ($1::oid[]) ORDER BY 1 LIMIT 10`
 
 func readFacts(ctx context.Context, conn *pgx.Conn, spec Spec) (f facts, err error) {
 	err = conn.QueryRow(ctx, factsQuery).Scan(&f.version, &f.inRecovery, &f.fsync, &f.walLevel, &f.encoding, &f.syncNames,
-		&f.maxSlots, &f.slots, &f.maxSenders, &f.senders, &f.walSenderTimeout, &f.maxSlotWAL, &f.idleSlotTimeout)
+		&f.maxSlots, &f.slots, &f.maxSenders, &f.senders, &f.walSenderTimeout, &f.maxSlotWAL, &f.idleSlotTimeout,
+		&f.standbySlots, &f.feedback, &f.primarySlot)
 	if err != nil {
 		return f, fmt.Errorf("read the server's settings: %w", classify(err))
 	}
@@ -155,6 +163,11 @@ func readFacts(ctx context.Context, conn *pgx.Conn, spec Spec) (f facts, err err
 	}
 	if f.publication, err = LookupPublication(ctx, conn, spec.Publication.Name); err != nil {
 		return f, err
+	}
+	if f.version >= failoverVersion && (spec.Failover || f.slot.Failover) {
+		if f.followers, err = lookupFollowers(ctx, conn); err != nil {
+			return f, err
+		}
 	}
 	var oids []uint32
 	for _, named := range spec.Publication.Tables {
@@ -186,7 +199,7 @@ func readFacts(ctx context.Context, conn *pgx.Conn, spec Spec) (f facts, err err
 // judge goes from the server to the slot, in the order a person would mend it.
 func (f *facts) judge(spec Spec) []Finding {
 	var found []Finding
-	found = append(found, f.judgeServer()...)
+	found = append(found, f.judgeServer(spec)...)
 	found = append(found, f.judgeStandby(spec.ApplicationName))
 	found = append(found, f.judgeRights()...)
 	for i := range f.tables {
@@ -194,6 +207,7 @@ func (f *facts) judge(spec Spec) []Finding {
 	}
 	found = append(found, f.judgePublication(spec)...)
 	found = append(found, f.judgeSlot(spec)...)
+	found = append(found, f.judgeFailover(spec)...)
 	return found
 }
 

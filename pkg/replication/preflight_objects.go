@@ -128,6 +128,10 @@ func (f *facts) judgeMissingPublication(name string, spec Spec) []Finding {
 			"it is not there, but slot %s is: what was written since the slot was made is decoded without the publication, which fails or passes rows over", spec.Slot),
 			remedy+fmt.Sprintf("if nothing of the slot is needed: SELECT pg_drop_replication_slot(%s); and start walstream, which makes both", quoteLiteral(spec.Slot)))}
 	}
+	if f.inRecovery {
+		return []Finding{fail(name, "it is not there, and a server in recovery cannot make it",
+			"on the primary: "+spec.Publication.SQL()+"; -- the slot is to be made once this server has it")}
+	}
 	var found []Finding
 	for _, right := range f.missingPublicationRights(spec.Publication) {
 		found = append(found, failRight(name, &right))
@@ -226,8 +230,12 @@ func (f *facts) judgePublished(name string, t *TableInfo, need, mend PublishedTa
 func (f *facts) judgeSlot(spec Spec) []Finding {
 	name := "slot " + spec.Slot
 	s := f.slot
-	if spec.Failover && f.version < 170000 {
-		return []Finding{fail(name, "failover slots need PostgreSQL 17 or newer", "upgrade the server, or do without a failover slot")}
+	if spec.Failover && f.version < failoverVersion {
+		return []Finding{fail(name, fmt.Sprintf("--slot-failover: failover slots need PostgreSQL 17 or newer, this server is %d", f.version/10000),
+			"start without --slot-failover; docs/failover.md says what a failover then takes")}
+	}
+	if !s.Exists && f.inRecovery {
+		return []Finding{ok(name, "not there yet: walstream makes it at its first start, which waits for the primary to log what runs: SELECT pg_log_standby_snapshot(); there")}
 	}
 	if !s.Exists {
 		return []Finding{ok(name, "not there yet: walstream makes it at its first start, which waits for every open writing transaction")}
@@ -241,8 +249,8 @@ func (f *facts) judgeSlot(spec Spec) []Finding {
 			"let walstream catch up now, or raise max_slot_wal_keep_size"))
 	}
 	if spec.Failover && !s.Failover {
-		found = append(found, warn(name, "it is no failover slot: it would not be on the standby after a failover",
-			fmt.Sprintf("ALTER_REPLICATION_SLOT %s (FAILOVER true); -- on a replication connection, while walstream is stopped", quoteIdentifier(spec.Slot))))
+		found = append(found, warn(name, "it is no failover slot: after a failover it would not be on the new primary; a walstream that takes it with --slot-failover makes it one",
+			fmt.Sprintf("start walstream with --slot-failover, every instance; or %s; -- on a replication connection, while nobody streams", alterFailover(spec.Slot))))
 	}
 	switch {
 	case s.HeldBySomebodyElse(spec.ApplicationName):

@@ -7,9 +7,9 @@ const (
 	newestVersion = 189999
 )
 
-func (f *facts) judgeServer() []Finding {
+func (f *facts) judgeServer(spec Spec) []Finding {
 	return []Finding{
-		f.judgeVersion(), f.judgeWALLevel(), f.judgeRecovery(), f.judgeSlots(), f.judgeSenders(),
+		f.judgeVersion(), f.judgeWALLevel(), f.judgeRecovery(spec), f.judgeSlots(), f.judgeSenders(),
 		f.judgeSenderTimeout(), f.judgeKeptWAL(), f.judgeEncoding(), f.judgeFsync(),
 	}
 }
@@ -34,10 +34,14 @@ func (f *facts) judgeWALLevel() Finding {
 	return ok("wal_level", f.walLevel)
 }
 
-func (f *facts) judgeRecovery() Finding {
-	if f.inRecovery {
+func (f *facts) judgeRecovery(spec Spec) Finding {
+	switch {
+	case f.inRecovery && spec.FromStandby:
+		return f.judgeDecodingStandby()
+	case f.inRecovery:
 		standby := fail("primary", "the server is a standby, in recovery",
-			"connect to the primary; with several hosts in the address add target_session_attrs=read-write")
+			"connect to the primary; with several hosts in the address add target_session_attrs=read-write; "+
+				"to stream from this server (PostgreSQL 16 and newer): --from-standby")
 		standby.Err = ErrInRecovery
 		return standby
 	}

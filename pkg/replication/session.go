@@ -65,10 +65,14 @@ func (s *Session) WalSenderTimeout(ctx context.Context) (time.Duration, error) {
 	return parsePGDuration(text)
 }
 
+// walEnd is the end of the server's flushed WAL; of one in recovery, how far it has
+// replayed: no further it decodes.
+const walEnd = "CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_flush_lsn() END::text"
+
 // Flushed is the end of the server's flushed WAL, and the time by its clock.
 func (s *Session) Flushed(ctx context.Context) (end pglogrepl.LSN, now time.Time, err error) {
 	var text string
-	if err := s.conn.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text, clock_timestamp()").Scan(&text, &now); err != nil {
+	if err := s.conn.QueryRow(ctx, "SELECT "+walEnd+", clock_timestamp()").Scan(&text, &now); err != nil {
 		return 0, now, fmt.Errorf("read the end of the WAL: %w", classify(err))
 	}
 	end, err = pglogrepl.ParseLSN(text)

@@ -27,6 +27,7 @@ type SlotInfo struct {
 	Plugin, Type, Database      string
 	Temporary, TwoPhase         bool
 	Failover, Synced            bool // 17+
+	InRecovery                  bool // the server is a standby
 	ConfirmedFlush, Restart     pglogrepl.LSN
 	WALStatus                   string // reserved, extended, unreserved, lost
 	SafeWALSize                 *int64 // bytes until the slot may be lost; nil without a limit
@@ -40,7 +41,7 @@ type SlotInfo struct {
 
 const slotQuery = `
 SELECT coalesce(s.plugin, ''), s.slot_type, coalesce(s.database, ''), s.temporary, coalesce(s.two_phase, false),
-       coalesce((j ->> 'failover')::bool, false), coalesce((j ->> 'synced')::bool, false),
+       coalesce((j ->> 'failover')::bool, false), coalesce((j ->> 'synced')::bool, false), pg_is_in_recovery(),
        coalesce(s.confirmed_flush_lsn::text, '0/0'), coalesce(s.restart_lsn::text, '0/0'),
        coalesce(s.wal_status, ''), s.safe_wal_size,
        coalesce(j ->> 'invalidation_reason', CASE WHEN (j ->> 'conflicting')::bool THEN 'conflicting' ELSE '' END),
@@ -58,7 +59,7 @@ func LookupSlot(ctx context.Context, conn *pgx.Conn, name string) (SlotInfo, err
 	var confirmed, restart string
 	var inactive, active *time.Time
 	err := conn.QueryRow(ctx, slotQuery, name).Scan(&s.Plugin, &s.Type, &s.Database, &s.Temporary, &s.TwoPhase,
-		&s.Failover, &s.Synced, &confirmed, &restart, &s.WALStatus, &s.SafeWALSize, &s.InvalidationReason,
+		&s.Failover, &s.Synced, &s.InRecovery, &confirmed, &restart, &s.WALStatus, &s.SafeWALSize, &s.InvalidationReason,
 		&inactive, &s.Active, &s.ActivePID, &active, &s.ClientAddr, &s.ApplicationName)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return SlotInfo{Name: name}, nil
@@ -117,6 +118,9 @@ func (s SlotInfo) refusal(database string) *SlotError {
 	}
 	const other = "choose another name by --slot"
 	switch {
+	case s.Synced && s.InRecovery:
+		return refuse(ErrSlotUnusable, "it is a copy of the primary's slot, which a server in recovery lets nobody read",
+			"stream from the primary; to stream from this server, "+other+" and --pipeline, which makes a slot here")
 	case s.Type != "logical":
 		return refuse(ErrSlotUnusable, "it is a physical slot", other)
 	case s.Plugin != pgoutput:
@@ -166,8 +170,9 @@ func (b Blocker) String() string {
 
 // CreateSlot makes a logical slot and returns the position its stream begins at.
 // The server waits for every open writing transaction to end, of any database;
-// meanwhile waiting is told every few seconds for which, on another goroutine.
-// It may be nil. When ctx ends, the server is told to stop, which leaves no slot
+// meanwhile waiting is told every few seconds for which, on another goroutine; for
+// none on a standby server, which waits for its primary to log what runs. It may
+// be nil. When ctx ends, the server is told to stop, which leaves no slot
 // behind.
 func CreateSlot(ctx context.Context, conn *pgx.Conn, name string, failover bool, waiting func([]Blocker)) (pglogrepl.LSN, error) {
 	version, err := ServerVersion(ctx, conn)
@@ -177,7 +182,7 @@ func CreateSlot(ctx context.Context, conn *pgx.Conn, name string, failover bool,
 	query := "SELECT lsn::text FROM pg_create_logical_replication_slot($1, 'pgoutput', false, false)"
 	if failover {
 		if version < 170000 {
-			return 0, fmt.Errorf("create slot %q: failover slots need PostgreSQL 17 or newer, this server is %d", name, version/10000)
+			return 0, fmt.Errorf("create slot %q: failover slots need PostgreSQL 17 or newer, this server is %d: do without --slot-failover", name, version/10000)
 		}
 		query = "SELECT lsn::text FROM pg_create_logical_replication_slot($1, 'pgoutput', false, false, true)"
 	}
@@ -249,7 +254,7 @@ ORDER BY 6 NULLS FIRST LIMIT 20`
 // watchBlockers asks on a connection of its own, since the one that waits can do
 // nothing else. What goes wrong here costs the message only.
 func watchBlockers(ctx context.Context, cfg *pgx.ConnConfig, waiter uint32, report func([]Blocker)) {
-	began := time.Now()
+	began, standby := time.Now(), false
 	ticker := time.NewTicker(waitInterval)
 	defer ticker.Stop()
 	var conn *pgx.Conn
@@ -269,6 +274,7 @@ func watchBlockers(ctx context.Context, cfg *pgx.ConnConfig, waiter uint32, repo
 			if conn, err = pgx.ConnectConfig(ctx, cfg); err != nil {
 				continue
 			}
+			standby, _ = inRecovery(ctx, conn) // the next query says what is wrong
 		}
 		rows, err := conn.Query(ctx, blockerQuery, int32(waiter), began)
 		if err != nil {
@@ -282,7 +288,7 @@ func watchBlockers(ctx context.Context, cfg *pgx.ConnConfig, waiter uint32, repo
 			}
 			return b, err
 		})
-		if err == nil && len(blockers) > 0 {
+		if err == nil && (len(blockers) > 0 || standby) {
 			report(blockers)
 		}
 	}

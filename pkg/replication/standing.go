@@ -65,8 +65,7 @@ func ReadStanding(ctx context.Context, conn *pgx.Conn, slot, applicationName str
 // the server's time then.
 func WALEnd(ctx context.Context, conn *pgx.Conn) (end pglogrepl.LSN, at time.Time, err error) {
 	var text string
-	err = conn.QueryRow(ctx, `SELECT CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0')
-		ELSE pg_current_wal_flush_lsn() END::text, clock_timestamp()`).Scan(&text, &at)
+	err = conn.QueryRow(ctx, "SELECT "+walEnd+", clock_timestamp()").Scan(&text, &at)
 	if err != nil {
 		return 0, at, fmt.Errorf("read the end of the WAL: %w", classify(err))
 	}

@@ -17,6 +17,9 @@ func Inserted(ctx context.Context, conn interface {
 	var text string
 	var block uint64
 	err := conn.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text, current_setting('wal_block_size')::int8").Scan(&text, &block)
+	if sqlState(err) == stateNotInPrerequisite {
+		return 0, fmt.Errorf("read the end of the WAL: %w: connect to its primary", ErrInRecovery)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read the end of the WAL: %w", classify(err))
 	}

@@ -66,6 +66,8 @@ func one(values ...any) ([][]any, *failure) { return [][]any{values}, nil }
 
 func nothing(*session, []any) ([][]any, *failure) { return nil, nil }
 
+const walEnd = "CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_flush_lsn() END::text"
+
 // statements that are answered. One that ends in " ..." is known by its beginning.
 var statements = []statement{
 	{sql: "SET transaction_timeout = 0", answer: nothing},
@@ -80,28 +82,28 @@ var statements = []statement{
 		answer: func(c *session, _ []any) ([][]any, *failure) { return one(int32(c.server.cfg.Version)) },
 	},
 	{
-		sql: "SELECT pg_current_wal_flush_lsn()::text, clock_timestamp()", columns: columnsOf(tText, tTime),
+		sql: "SELECT " + walEnd + ", clock_timestamp()", columns: columnsOf(tText, tTime),
 		answer: func(c *session, _ []any) ([][]any, *failure) { return one(c.server.flushed.String(), time.Now()) },
 	},
 	{
-		sql: `SELECT pg_current_wal_flush_lsn()::text, s.confirmed_flush_lsn::text, s.restart_lsn::text,
+		sql: `SELECT ` + walEnd + `, s.confirmed_flush_lsn::text, s.restart_lsn::text,
        s.wal_status, s.safe_wal_size, coalesce(s.active_pid = $2, false),
        coalesce((SELECT r.sync_state FROM pg_stat_replication r WHERE r.pid = $2), ''),
-       current_setting('synchronous_standby_names')
+       current_setting('synchronous_standby_names'), pg_is_in_recovery()
 FROM pg_replication_slots s WHERE s.slot_name = $1`,
 		params:  []uint32{tName, tInt},
-		columns: columnsOf(tText, tText, tText, tText, tBig, tBool, tText, tText), answer: health,
+		columns: columnsOf(tText, tText, tText, tText, tBig, tBool, tText, tText, tBool), answer: health,
 	},
 	{
 		sql:     `SELECT clock_timestamp(), coalesce(age(s.catalog_xmin), 0)::int8, (j ->> 'inactive_since')::timestamptz, ...`,
 		params:  []uint32{tName},
-		columns: columnsOf(tTime, tBig, tTime, tText, tText, tText, tBig, tBig, tBig, tBig, tBig, tBig, tBig, tBig),
+		columns: columnsOf(tTime, tBig, tTime, tBool, tBool, tText, tText, tText, tBig, tBig, tBig, tBig, tBig, tBig, tBig, tBig),
 		answer: func(c *session, args []any) ([][]any, *failure) {
 			if c.server.slots[args[0].(string)] == nil {
 				return nil, nil
 			}
 			zero := int64(0)
-			return one(time.Now(), zero, nil, "streaming", "", "", zero, zero, zero, zero, zero, zero, zero, zero)
+			return one(time.Now(), zero, nil, false, false, "streaming", "", "", zero, zero, zero, zero, zero, zero, zero, zero)
 		},
 	},
 	{
@@ -110,7 +112,7 @@ FROM pg_replication_slots s WHERE s.slot_name = $1`,
 	},
 	{
 		sql: `SELECT coalesce(s.plugin, ''), s.slot_type, coalesce(s.database, ''), s.temporary, coalesce(s.two_phase, false),
-       coalesce((j ->> 'failover')::bool, false), coalesce((j ->> 'synced')::bool, false),
+       coalesce((j ->> 'failover')::bool, false), coalesce((j ->> 'synced')::bool, false), pg_is_in_recovery(),
        coalesce(s.confirmed_flush_lsn::text, '0/0'), coalesce(s.restart_lsn::text, '0/0'),
        coalesce(s.wal_status, ''), s.safe_wal_size,
        coalesce(j ->> 'invalidation_reason', CASE WHEN (j ->> 'conflicting')::bool THEN 'conflicting' ELSE '' END),
@@ -122,7 +124,7 @@ CROSS JOIN LATERAL to_jsonb(s) j
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 WHERE s.slot_name = $1`,
 		params: []uint32{tName},
-		columns: columnsOf(tText, tText, tText, tBool, tBool, tBool, tBool, tText, tText, tText, tBig, tText, tTime,
+		columns: columnsOf(tText, tText, tText, tBool, tBool, tBool, tBool, tBool, tText, tText, tText, tBig, tText, tTime,
 			tBool, tInt, tTime, tText, tText),
 		answer: lookupSlot,
 	},
@@ -257,8 +259,10 @@ ORDER BY name LIMIT 10`,
        current_setting('max_wal_senders')::int, (SELECT count(*)::int FROM pg_stat_replication),
        (SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout'),
        (SELECT setting::int FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
-       coalesce((SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout'), 0)`,
-		columns: columnsOf(tInt, tBool, tBool, tText, tText, tText, tInt, tInt, tInt, tInt, tInt, tInt, tInt), answer: settings,
+       coalesce((SELECT setting::int FROM pg_settings WHERE name = 'idle_replication_slot_timeout'), 0),
+       coalesce(current_setting('synchronized_standby_slots', true), ''), current_setting('hot_standby_feedback')::bool,
+       coalesce(current_setting('primary_slot_name', true), '')`,
+		columns: columnsOf(tInt, tBool, tBool, tText, tText, tText, tInt, tInt, tInt, tInt, tInt, tInt, tInt, tText, tBool, tText), answer: settings,
 	},
 	{
 		sql: `SELECT r.rolname, r.rolsuper,
@@ -284,7 +288,7 @@ func health(c *session, args []any) ([][]any, *failure) {
 	if held {
 		syncState = "async"
 	}
-	return one(c.server.flushed.String(), slot.confirmed.String(), slot.confirmed.String(), "reserved", nil, held, syncState, "")
+	return one(c.server.flushed.String(), slot.confirmed.String(), slot.confirmed.String(), "reserved", nil, held, syncState, "", false)
 }
 
 func lookupSlot(c *session, args []any) ([][]any, *failure) {
@@ -293,12 +297,12 @@ func lookupSlot(c *session, args []any) ([][]any, *failure) {
 		return nil, nil
 	}
 	row := []any{
-		"pgoutput", "logical", c.server.cfg.Database, false, false, false, false,
+		"pgoutput", "logical", c.server.cfg.Database, false, false, false, false, false,
 		slot.confirmed.String(), slot.confirmed.String(), "reserved", nil, "", nil,
 		false, int32(0), nil, "", "",
 	}
 	if h := slot.holder; h != nil {
-		copy(row[13:], []any{true, int32(h.pid), h.since, "", h.params["application_name"]})
+		copy(row[14:], []any{true, int32(h.pid), h.since, "", h.params["application_name"]})
 	}
 	return one(row...)
 }
@@ -351,7 +355,7 @@ func settings(c *session, _ []any) ([][]any, *failure) {
 		}
 	}
 	return one(int32(s.cfg.Version), false, true, "logical", "UTF8", "", int32(10), int32(len(s.slots)), int32(10), int32(senders),
-		int32(s.cfg.WALSenderTimeout/time.Millisecond), int32(-1), int32(0))
+		int32(s.cfg.WALSenderTimeout/time.Millisecond), int32(-1), int32(0), "", false, "")
 }
 
 // quotedName is the identifier behind a prefix.
