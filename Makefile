@@ -205,17 +205,29 @@ docker-test: ## the test servers by way of Docker
 	@WALSTREAM_TEST_FROM=docker WALSTREAM_TEST_REQUIRE_REAL=1 $(GO) test -count=1 -timeout $(TEST_TIMEOUT) \
 	  -skip 'TestFirstOf|TestCacheIsBuiltOnce|TestKafkaSurvivesABroker' ./internal/testenv/...
 
+.PHONY: bench
+bench: build ## everybody: drains, latency, rest, 50 minutes; ROUNDS=9 ROWS=300000
+	@$(GO) run ./bench/contest full
+
 .PHONY: bench-quick
-bench-quick: build ## drain 1 M rows against pg_recvlogical on the same WAL; DELIVERIES=both PER_TX=100 ROWS ROUNDS
-	@$(GO) run ./bench/quick
+bench-quick: build ## drain 1 M rows against pg_recvlogical on the same WAL; PER_TX=100 ROWS ROUNDS CONTENDERS=socket
+	@$(GO) run ./bench/contest quick
 
 .PHONY: bench-debezium
 bench-debezium: build ## the same drain with Debezium on Kafka Connect beside it; PER_TX=1 ROWS=300000 ROUNDS=3
-	@CONTENDERS=$(or $(CONTENDERS),debezium) DELIVERIES=both $(GO) run ./bench/quick
+	@CONTENDERS=$(or $(CONTENDERS),debezium) $(GO) run ./bench/contest quick
 
 .PHONY: bench-latency
-bench-latency: build ## commit to read_committed consumer in both deliveries; RATE=100,1000 SECONDS=30
-	@$(GO) run ./bench/latency -rates $(RATE) -seconds $(SECONDS)
+bench-latency: build ## commit to read_committed consumer in both deliveries; RATE=100,1000 SECONDS=30 CONTENDERS
+	@$(GO) run ./bench/contest latency -rates $(RATE) -warm-up 5s -measure $(SECONDS)s
+
+.PHONY: bench-growth
+bench-growth: build ## more rows, partitions, topics, rows of a transaction; GROWTH='-growth-rows 100000,1000000 ...'
+	@$(GO) run ./bench/contest growth $(GROWTH)
+
+.PHONY: bench-compression
+bench-compression: build ## none, lz4, zstd and snappy: rate, CPU, bytes on the broker, memory; ROWS ROUNDS PER_TX BYTES
+	@$(GO) run ./bench/contest compression
 
 ##################################################### CI
 

@@ -208,6 +208,14 @@ func (k *Kafka) each(what string, nodes []int, do func(node int) error) error {
 	return nil
 }
 
+// Pid is a broker's process id, 0 when it is not a process of ours.
+func (k *Kafka) Pid(node int) int {
+	if c, ok := k.server.(*cluster); ok {
+		return c.pid(node)
+	}
+	return 0
+}
+
 // Close ends the cluster and removes its data if that is temporary.
 func (k *Kafka) Close() {
 	if k.server != nil {

@@ -189,6 +189,14 @@ func (b *broker) start() error {
 	return err
 }
 
+// pid is the broker's process id, 0 when it does not run.
+func (c *cluster) pid(node int) int {
+	if !c.running(node) {
+		return 0
+	}
+	return c.nodes[node].child.pid()
+}
+
 func (b *broker) running() bool { return b.child != nil && b.child.running() }
 
 // stop lets the broker write everything and leave the cluster. It may wait a

@@ -81,18 +81,21 @@ func (w *watcher) walsender() (pid int) {
 
 // peakRSS is VmHWM, not the maxrss of rusage: a forked child begins that with
 // its parent's memory.
-func peakRSS(pid int) (int64, error) {
+func peakRSS(pid int) (int64, error) { return memory(pid, "VmHWM") }
+
+// memory is a line of /proc/pid/status, in bytes.
+func memory(pid int, name string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range bytes.Lines(text) {
-		if fields := strings.Fields(string(line)); len(fields) == 3 && fields[0] == "VmHWM:" {
+		if fields := strings.Fields(string(line)); len(fields) == 3 && fields[0] == name+":" {
 			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
 			return kilobytes << 10, err
 		}
 	}
-	return 0, errors.New("no VmHWM")
+	return 0, errors.New("no " + name)
 }
 
 // ticks per second in /proc, the same on every Linux.

