@@ -149,7 +149,8 @@ next=$((0x$(echo "$redo" | cut -c17-24) + 8))
 printf 'First log segment after reset:        %s%08X\n' "$(echo "$redo" | cut -c1-16)" "$next"`,
 	} {
 		if path := filepath.Join(to, name); !exists(path) {
-			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			version := "[ \"$1\" = -V ] && exec " + program(newer, name) + " -V\n"
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+version+script+"\n"), 0o755); err != nil {
 				return err
 			}
 		}
