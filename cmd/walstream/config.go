@@ -83,6 +83,11 @@ type Config struct {
 	// health by a guess would be switched off. max_slot_wal_keep_size has its own
 	// alerts without it.
 	MaxRetainedWAL Size `name:"max-retained-wal" group:"Operation" default:"0B" range:"0B..1PiB" help:"health turns red when the server keeps more WAL for the slot; warns from half of it on; 0B: off"`
+	// Off: its price is WAL kept, and a catalogue that vacuum does not clean, for the
+	// whole window.
+	RewindWindow time.Duration `name:"rewind-window" group:"Operation" default:"0s" range:"0s..8760h" help:"keep a second slot, <slot>_rewind, so far behind, to replay from; 0s: none, and one that is there is dropped"`
+	// What a server with a disk of some hundred GB can spare.
+	RewindMax Size `name:"rewind-max" group:"Operation" default:"10GiB" range:"0B..1PiB" help:"how much WAL the rewind slot may keep before it is moved on, or given up; 0B: bounded by the server's limits only"`
 	// A commit costs the broker milliseconds of CPU; below 5 ms nobody gains.
 	CommitInterval time.Duration `name:"commit-interval" group:"Operation" default:"5ms" range:"0s..1s" help:"exactly-once: pause between Kafka commits while more waits"`
 	// A tenth of a second of a fast stream: more only delays what is in it.

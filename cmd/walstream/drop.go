@@ -75,6 +75,9 @@ func showEstate(out io.Writer, c *Config, e *pipeline.Estate) error {
 	if e.Slot.Exists {
 		say("  slot %s, confirmed up to %s: the WAL behind it", c.Slot, e.Slot.ConfirmedFlush)
 	}
+	if e.Rewind != "" {
+		say("  slot %s, which trails it", e.Rewind)
+	}
 	if e.Record != nil {
 		say("  checkpoint at %s", e.Record.Covered)
 	}

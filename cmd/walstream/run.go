@@ -216,6 +216,7 @@ func (c *Config) pipelineConfig(log zerolog.Logger) (pipeline.Config, error) {
 		},
 		Limits: c.limits(), StatusInterval: c.StatusInterval, ShutdownGrace: c.ShutdownGrace, Logger: log,
 		Snapshot: pipeline.SnapshotMode(c.Snapshot), SnapshotWhere: c.SnapshotWhere,
+		Rewind: pipeline.Rewind{Window: c.RewindWindow, MaxBytes: int64(c.RewindMax), Budget: int64(c.MaxRetainedWAL)},
 	}, nil
 }
 

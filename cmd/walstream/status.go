@@ -123,6 +123,9 @@ func (v *statusView) table(out io.Writer) {
 	line("server", "%s", v.server())
 	line("slot", "%s", v.slot())
 	line("WAL kept", "%s", v.kept())
+	if r := v.Rewind; r != nil {
+		line("rewind", "%s, from %s, keeps %s (wal_status %s)", r.Slot, r.From, bytesText(r.RetainedBytes), orUnknown(r.WALStatus))
+	}
 	line("checkpoint", "%s", v.checkpoint())
 	line("lag", "%s", v.lag())
 	for _, problem := range v.Problems {

@@ -25,6 +25,7 @@ type statusView struct {
 	Pause      *pauseView        `json:"pause"`
 	Server     *serverView       `json:"server"`
 	Slot       *slotView         `json:"slot"`
+	Rewind     *rewindView       `json:"rewind"`
 	Checkpoint *checkpointView   `json:"checkpoint"`
 	LagBytes   *int64            `json:"lag_bytes"`
 	LagSeconds *float64          `json:"lag_seconds_at_most"`
@@ -78,6 +79,16 @@ type slotView struct {
 	RetainedBytes *int64     `json:"retained_bytes"`
 	SafeWALBytes  *int64     `json:"safe_wal_bytes"`
 	InactiveSince *time.Time `json:"inactive_since"`
+}
+
+// rewindView is the slot that trails the other one; null without one.
+type rewindView struct {
+	Slot           string `json:"slot"`
+	From           string `json:"from"` // the stream can be read again from there
+	RetainedBytes  *int64 `json:"retained_bytes"`
+	SafeWALBytes   *int64 `json:"safe_wal_bytes"`
+	WALStatus      string `json:"wal_status"`
+	CatalogXminAge int64  `json:"catalog_xmin_age"`
 }
 
 type checkpointView struct {
@@ -134,6 +145,12 @@ func (v *statusView) ofServer(p *replication.Standing, end pglogrepl.LSN) {
 		list = append(list, instanceView{PID: i.PID, Address: i.Addr, Since: i.Since})
 	}
 	v.Instances = &list
+	if r := &p.Rewind; r.Slot.Exists {
+		v.Rewind = &rewindView{
+			Slot: r.Slot.Name, From: r.Slot.ConfirmedFlush.String(), WALStatus: r.Slot.WALStatus,
+			RetainedBytes: between(r.Slot.Restart, r.WALEnd), SafeWALBytes: r.Slot.SafeWALSize, CatalogXminAge: r.CatalogXminAge,
+		}
+	}
 	slot := p.Slot
 	v.Slot = &slotView{Exists: slot.Exists}
 	if !slot.Exists {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/walstream/walstream/pkg/pipeline"
+	"github.com/walstream/walstream/pkg/replication"
 )
 
 // tags are a setting's struct tags: kong's and reflect's both have them.
@@ -217,6 +218,9 @@ func (c *Config) checkOperation() {
 	}
 	if c.FromStandby {
 		c.checkFromStandby()
+	}
+	if c.RewindWindow > 0 && len(replication.RewindSlot(c.Slot)) > replication.MaxSlotName {
+		c.report.refuse("rewind-window", fmt.Sprintf("wants a slot %s, a name longer than %d characters: give --slot a shorter one", replication.RewindSlot(c.Slot), replication.MaxSlotName))
 	}
 	if c.Snapshot == string(pipeline.SnapshotNever) {
 		if c.SnapshotWhere != "" {

@@ -111,7 +111,7 @@ var descs = []*prometheus.Desc{
 var restartReasons = []string{"slot-busy", "fenced", "type-changed", "server-stopping", "promoted", "silent", "paused", "postgres", "credentials", "isolating", "schema-registry", "kafka", "timeout"}
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(descs, slotDescs) {
+	for _, d := range slices.Concat(descs, slotDescs, rewindDescs) {
 		ch <- d
 	}
 }
@@ -156,6 +156,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s.gauge(positionBytes, float64(serverEnd(p)), "server")
 	c.counters(s, p)
 	c.slot(s, p, now)
+	c.rewind(s, p, now)
 }
 
 func (c *collector) counters(s sample, p *pipeline.Progress) {

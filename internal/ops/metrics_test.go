@@ -54,6 +54,7 @@ const docs = "../../docs/metrics.md"
 func TestDocsHaveEveryMetric(t *testing.T) {
 	p := streaming()
 	p.Snapshot = &pipeline.SnapshotProgress{Estimate: 1}
+	p.Rewind = &pipeline.RewindProgress{Kept: true, At: time.Now(), Since: time.Now()}
 	families := gather(t, p, kafkaMetrics())
 	var names []string
 	for name := range families {
@@ -103,6 +104,7 @@ func TestDocsHaveEveryMetric(t *testing.T) {
 func TestDocsNameOnlyMetrics(t *testing.T) {
 	p := streaming()
 	p.Snapshot = &pipeline.SnapshotProgress{Estimate: 1}
+	p.Rewind = &pipeline.RewindProgress{Kept: true, At: time.Now(), Since: time.Now()}
 	families := gather(t, p, kafkaMetrics())
 	content, err := os.ReadFile(docs)
 	if err != nil {

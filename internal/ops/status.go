@@ -49,6 +49,7 @@ type status struct {
 	SlotHealth       slotHealth        `json:"slot_health"`
 	Errors           []incident        `json:"errors"`
 	Snapshot         *snapshot         `json:"snapshot,omitempty"`
+	Rewind           *rewind           `json:"rewind,omitempty"`
 }
 
 // snapshot under way.
@@ -108,7 +109,7 @@ func newStatus(cfg Config, p *pipeline.Progress, now time.Time) status {
 		InFlightEvents: p.InFlightEvents, InFlightBytes: p.InFlightBytes, MaxInFlightBytes: cfg.MaxInFlightBytes,
 		Events: p.Counters.Events, EventBytes: p.Counters.EventBytes, Transactions: p.Counters.Transactions,
 		Commits: p.Counters.Commits, Splits: p.Counters.Splits, Buckets: p.Counters.Buckets, Restarts: p.Restarts,
-		Snapshot: newSnapshot(p.Snapshot, now),
+		Snapshot: newSnapshot(p.Snapshot, now), Rewind: newRewind(p, now),
 	}
 	if s.Poisoned = p.Poisoned; s.Poisoned == nil {
 		s.Poisoned = sink.Poisoned{}
@@ -140,6 +141,9 @@ func (s *status) redact(redact func(string) string) {
 	s.Reason, s.SlotHealth.Error = redact(s.Reason), redact(s.SlotHealth.Error)
 	if b := s.SlotHealth.Budget; b != nil {
 		b.PinnedBy = redact(b.PinnedBy)
+	}
+	if s.Rewind != nil {
+		s.Rewind.Reason = redact(s.Rewind.Reason)
 	}
 	for i := range s.BadRows {
 		s.BadRows[i].Reason = redact(s.BadRows[i].Reason)

@@ -252,3 +252,28 @@ func TestHistoryKeepsWhatHasPassed(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 }
+
+// The rewind slot is kept, given up or failing; what was read long ago is unknown.
+func TestStatusOfTheRewindSlot(t *testing.T) {
+	p := streaming()
+	now := p.At
+	if newRewind(p, now) != nil {
+		t.Error("a rewind slot that nobody asked for")
+	}
+	for _, c := range []struct {
+		state string
+		p     pipeline.RewindProgress
+		known bool
+	}{
+		{"kept", pipeline.RewindProgress{At: now, Kept: true, From: "0/10", RetainedBytes: 7}, true},
+		{"unknown", pipeline.RewindProgress{At: now.Add(-time.Minute), Kept: true, From: "0/10"}, false},
+		{"failing", pipeline.RewindProgress{At: now, Kept: true, From: "0/10", Err: "no slot is free"}, true},
+		{"given up", pipeline.RewindProgress{At: now, GivenUp: "too much WAL"}, false},
+	} {
+		p.Rewind = &c.p
+		view := newRewind(p, now)
+		if view.State != c.state || (view.RetainedBytes != nil) != c.known || view.Reason != c.p.Err+c.p.GivenUp {
+			t.Errorf("%s: %+v", c.state, view)
+		}
+	}
+}

@@ -20,6 +20,7 @@ var ErrInUse = errors.New("the pipeline is in use")
 // Estate is what a pipeline has on both sides.
 type Estate struct {
 	Slot        replication.SlotInfo
+	Rewind      string // the slot that trails it; empty: there is none of ours
 	Publication replication.Ownership
 	Instances   []replication.Instance
 	Record      *checkpoint.Record // nil: none
@@ -49,6 +50,9 @@ func Survey(ctx context.Context, cfg Config) (e *Estate, err error) {
 		return e, err
 	}
 	e.Slot, e.Instances, e.InRecovery = standing.Slot, standing.Instances, standing.InRecovery
+	if standing.Rewind.Slot.Exists && standing.Rewind.Ours(standing.Database) {
+		e.Rewind = standing.Rewind.Slot.Name
+	}
 	if e.Publication, err = replication.OwnPublication(ctx, e.r.session.Conn(), e.r.publication()); err != nil {
 		return e, err
 	}
@@ -95,7 +99,7 @@ func (e *Estate) refusal(s replication.Standing) error {
 
 // Empty reports that nothing of the pipeline is there.
 func (e *Estate) Empty() bool {
-	return !e.Slot.Exists && !e.Publication.Ours && e.Record == nil && len(e.Topics) == 0
+	return !e.Slot.Exists && e.Rewind == "" && !e.Publication.Ours && e.Record == nil && len(e.Topics) == 0
 }
 
 // Close gives the connections back.
@@ -112,6 +116,12 @@ func (e *Estate) Drop(ctx context.Context, done func(what string)) error {
 			return err
 		}
 		done("slot " + cfg.Slot)
+	}
+	if e.Rewind != "" {
+		if err := replication.DropSlot(ctx, conn, e.Rewind); err != nil {
+			return err
+		}
+		done("slot " + e.Rewind)
 	}
 	if len(e.Topics) > 0 {
 		if err := e.dropTopics(ctx, done); err != nil {

@@ -59,8 +59,10 @@ type Progress struct {
 	BadRun int
 	// Snapshot is set while rows from before the slot are published.
 	Snapshot *SnapshotProgress
-	Health   replication.Health // of the stream's own session
-	Slot     replication.Health // the newest reading while nothing was streamed
+	// Rewind is set where a trailing slot is asked for, from the first look at it on.
+	Rewind *RewindProgress
+	Health replication.Health // of the stream's own session
+	Slot   replication.Health // the newest reading while nothing was streamed
 	// HeardAt is when the server said something last, on either connection.
 	HeardAt time.Time
 	Silent  bool // the server says nothing; its walsender is alive

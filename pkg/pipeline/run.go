@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
@@ -29,7 +30,7 @@ type run struct {
 	text     bool            // the stream's is text all the same: a snapshot reads it
 	rows     string          // fingerprint of what it carries
 	loop     *loop
-	watching chan struct{} // closed when the session's goroutine has ended
+	watchers sync.WaitGroup // the session's goroutine, and the trailing slot's
 	cancel   context.CancelFunc
 }
 
@@ -45,7 +46,7 @@ func (r *run) close() {
 	}
 	if r.cancel != nil {
 		r.cancel()
-		<-r.watching
+		r.watchers.Wait()
 	}
 	if r.session != nil {
 		r.session.Close()
@@ -273,6 +274,7 @@ func (r *run) take(ctx context.Context) (err error) {
 		return err
 	}
 	r.loop.rows = r.rows
+	r.dropRewind(ctx)
 	r.watch(ctx)
 	return nil
 }
@@ -343,10 +345,10 @@ func (r *run) receive(ctx context.Context, slot string) error {
 func (r *run) watch(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	reports := make(chan health, 1)
-	r.cancel, r.watching, r.loop.health = cancel, make(chan struct{}), reports
+	r.cancel, r.loop.health = cancel, reports
 	watched := replication.Watched{Slot: r.cfg.Slot, Walsender: r.conn.PID(), Publication: r.publication()}
-	go func() {
-		defer close(r.watching)
+	r.watchers.Go(func() { r.keepRewind(ctx) })
+	r.watchers.Go(func() {
 		send := func(h health) {
 			select {
 			case <-reports: // the newest counts
@@ -361,7 +363,7 @@ func (r *run) watch(ctx context.Context) {
 		if ctx.Err() == nil {
 			send(health{err: err})
 		}
-	}()
+	})
 }
 
 // hold runs the rest of the start beside the loop, which keeps the slot.

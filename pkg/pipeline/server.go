@@ -43,6 +43,7 @@ func (r *run) findings(ctx context.Context) ([]replication.Finding, error) {
 	findings := replication.Preflight(ctx, conn, replication.Spec{
 		Slot: r.cfg.Slot, Publication: r.publication(), ApplicationName: r.cfg.Postgres.ApplicationName,
 		Failover: r.cfg.SlotFailover, FromStandby: r.cfg.Postgres.FromStandby,
+		Rewind: r.cfg.Rewind.Window, RewindMax: r.cfg.Rewind.MaxBytes,
 	})
 	// A table that is missing has been named, with its remedy, already.
 	if mappingErr != nil && replication.Refused(findings) == nil {

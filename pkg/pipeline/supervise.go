@@ -39,6 +39,9 @@ type Config struct {
 	Snapshot      SnapshotMode
 	SnapshotWhere string
 
+	// Rewind keeps a second slot behind the first one.
+	Rewind Rewind
+
 	StatusInterval time.Duration
 	ShutdownGrace  time.Duration
 	Logger         zerolog.Logger
@@ -76,13 +79,14 @@ type Supervisor struct {
 	// to a standby.
 	refusedSince time.Time
 	pause        sink.Pause // an operator's, as it was last read
+	rewind       rewindMemory
 }
 
 // NewSupervisor returns a supervisor that has not started.
 func NewSupervisor(cfg Config) *Supervisor {
 	cfg.Kafka.Seen = sink.NewSeen()
 	cfg.Postgres.Published = &replication.Published{}
-	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}, trouble: repeat.Episode{Calm: calm}}
+	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}, trouble: repeat.Episode{Calm: calm}, rewind: rewindMemory{rule: cfg.Rewind}}
 	now := time.Now()
 	s.board.current.Store(&Progress{
 		At: now, Since: now, DownSince: now, State: Connecting, Reason: "starting", Restarts: map[string]uint64{},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -36,6 +37,10 @@ type Spec struct {
 	FromStandby     bool // a server in recovery will do
 	Publication     PublicationSpec
 	ApplicationName string // of the replication connection
+	// Rewind is the window of the trailing slot, and RewindMax how much WAL that may
+	// keep (0: no bound of its own); 0: none is asked for.
+	Rewind    time.Duration
+	RewindMax int64
 }
 
 // Preflight looks at everything that setting up and streaming need, and says of
@@ -105,7 +110,7 @@ type facts struct {
 	maxSenders, senders int
 	walSenderTimeout    int    // milliseconds
 	maxSlotWAL          int    // MB, -1: no limit
-	idleSlotTimeout     int    // 18+; 0: none
+	idleSlotTimeout     int    // 18+, seconds; 0: none
 	standbySlots        string // synchronized_standby_slots, 17+
 	feedback            bool   // hot_standby_feedback of this server
 	primarySlot         string // primary_slot_name of this server
@@ -116,6 +121,7 @@ type facts struct {
 	otherPublications   []string // that carry our tables, when ours is missing beside a slot
 	tables              []TableInfo
 	slot                SlotInfo
+	rewind              Rewind // where one is asked for
 }
 
 const factsQuery = `
@@ -157,6 +163,11 @@ func readFacts(ctx context.Context, conn *pgx.Conn, spec Spec) (f facts, err err
 	// sees the slot sees the publication too.
 	if f.slot, err = LookupSlot(ctx, conn, spec.Slot); err != nil {
 		return f, err
+	}
+	if spec.Rewind > 0 {
+		if f.rewind, err = ReadRewind(ctx, conn, spec.Slot); err != nil {
+			return f, err
+		}
 	}
 	if f.rights, err = LookupRights(ctx, conn); err != nil {
 		return f, err
@@ -208,6 +219,9 @@ func (f *facts) judge(spec Spec) []Finding {
 	found = append(found, f.judgePublication(spec)...)
 	found = append(found, f.judgeSlot(spec)...)
 	found = append(found, f.judgeFailover(spec)...)
+	if spec.Rewind > 0 {
+		found = append(found, f.judgeRewind(spec)...)
+	}
 	return found
 }
 

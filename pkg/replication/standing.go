@@ -19,6 +19,7 @@ type Standing struct {
 	InRecovery bool
 	Slot       SlotInfo
 	Instances  []Instance
+	Rewind     Rewind // its slot exists or not
 }
 
 // Instance is an ordinary session of a walstream that works on the pipeline, or
@@ -47,6 +48,9 @@ func ReadStanding(ctx context.Context, conn *pgx.Conn, slot, applicationName str
 	err = conn.QueryRow(ctx, standingQuery).Scan(&s.Version, &s.SystemID, &s.Timeline, &s.Database, &s.InRecovery)
 	if err != nil {
 		return s, fmt.Errorf("read which server this is: %w", classify(err))
+	}
+	if s.Rewind, err = ReadRewind(ctx, conn, slot); err != nil {
+		return s, err
 	}
 	rows, err := conn.Query(ctx, instancesQuery, applicationName)
 	if err == nil {
