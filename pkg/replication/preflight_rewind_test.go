@@ -14,7 +14,9 @@ func TestJudgeRewind(t *testing.T) {
 		want   []string
 	}{
 		{"made at the next start", func(*facts, *Spec) {}, []string{"ok rewind slot s_rewind"}},
-		{"it is there", func(f *facts, _ *Spec) { f.rewind.Slot = SlotInfo{Name: "s_rewind", Exists: true, Type: "logical", Plugin: pgoutput, Database: "app"} }, []string{"ok rewind slot s_rewind"}},
+		{"it is there", func(f *facts, _ *Spec) {
+			f.rewind.Slot = SlotInfo{Name: "s_rewind", Exists: true, Type: "logical", Plugin: pgoutput, Database: "app"}
+		}, []string{"ok rewind slot s_rewind"}},
 		{"another's", func(f *facts, _ *Spec) { f.rewind.Slot = SlotInfo{Name: "s_rewind", Exists: true, Type: "physical"} }, []string{"warn rewind slot s_rewind"}},
 		{"two slots are free of three", func(f *facts, _ *Spec) { f.slots = f.maxSlots - 2; f.slot.Exists = false }, []string{"warn rewind slot s_rewind"}},
 		{"idle slots are given up sooner", func(f *facts, _ *Spec) { f.idleSlotTimeout = 1800 }, []string{"ok rewind slot s_rewind", "warn rewind window"}},
