@@ -16,6 +16,8 @@ STATIC   := CGO_ENABLED=0 $(GO) build -trimpath $(VCS) -ldflags '$(LDFLAGS)'
 LINT_VERSION := v2.15.0
 TOOLS        := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/walstream/tools
 LINT         := $(TOOLS)/golangci-lint-$(LINT_VERSION)
+BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
+BENCHSTAT    := $(TOOLS)/benchstat-$(BENCHSTAT_VERSION)
 PROMTOOL     := $(or $(shell command -v promtool),$(TOOLS)/promtool)
 APT          := apt-get -o APT::Sandbox::User=root
 
@@ -229,11 +231,23 @@ bench-growth: build ## more rows, partitions, topics, rows of a transaction; GRO
 bench-compression: build ## none, lz4, zstd and snappy: rate, CPU, bytes on the broker, memory; ROWS ROUNDS PER_TX BYTES
 	@$(GO) run ./bench/contest compression
 
+# Ten runs of a second each, beside those that are kept.
+.PHONY: bench-micro
+bench-micro: $(BENCHSTAT) ## parse, assemble, map, encode, ledger, core against the kept runs; BASELINE=1 keeps these
+	@mkdir -p bench/results/local
+	@$(GO) run ./bench/micro -long > bench/results/local/micro.txt
+	@$(if $(BASELINE),cp bench/results/local/micro.txt bench/results/micro.txt && $(GO) run ./bench/micro -record)
+	@$(BENCHSTAT) $(if $(BASELINE),,$(wildcard bench/results/micro.txt)) bench/results/local/micro.txt
+
+.PHONY: bench-gate
+bench-gate: ## micro-benchmarks: no more allocations and bytes than recorded
+	@$(GO) run ./bench/micro
+
 ##################################################### CI
 
 .PHONY: ci
 ci: ## what CI runs
-	@for target in lint vet-cross binary race virtual-quick monitoring-check manifests-check demo-quick crash-quick chaos-quick fuzz-tables-quick registry-test brokers-quick; do \
+	@for target in lint vet-cross binary race bench-gate virtual-quick monitoring-check manifests-check demo-quick crash-quick chaos-quick fuzz-tables-quick registry-test brokers-quick; do \
 	  echo "== make $$target" >&2; $(MAKE) $$target || exit 1; \
 	done
 
@@ -276,6 +290,11 @@ $(LINT):
 	@echo "building golangci-lint $(LINT_VERSION), once" >&2
 	@tmp=$$(mktemp -d) && GOBIN=$$tmp $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION) >&2 \
 	  && mv $$tmp/golangci-lint $@ && rmdir $$tmp
+
+$(BENCHSTAT):
+	@mkdir -p $(TOOLS)
+	@tmp=$$(mktemp -d) && GOBIN=$$tmp $(GO) install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION) >&2 \
+	  && mv $$tmp/benchstat $@ && rmdir $$tmp
 
 # From Debian's package, which need not be installed for it. Root may have to
 # fetch the lists first.

@@ -1,6 +1,7 @@
 package decode_test
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
 
@@ -88,6 +89,47 @@ func BenchmarkRow1KB(b *testing.B) {
 	for b.Loop() {
 		if _, err := decodeFrame(a, payload); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkParse is the frame alone.
+func BenchmarkParse(b *testing.B) {
+	payload := kilobyteRow()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := decode.ParseFrame(payload); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkAssemble100Rows is a whole transaction.
+func BenchmarkAssemble100Rows(b *testing.B) {
+	a := openTransaction(b)
+	if _, err := feed(a, commit(1, 2)); err != nil {
+		b.Fatal(err)
+	}
+	first, insert, last := begin(1), kilobyteRow()[25:], commit(1, 2)
+	lsn := uint64(2)
+	b.ReportAllocs()
+	b.SetBytes(int64(100 * len(insert)))
+	for b.Loop() {
+		lsn += 2
+		binary.BigEndian.PutUint64(first[1:], lsn)
+		binary.BigEndian.PutUint64(last[2:], lsn)
+		binary.BigEndian.PutUint64(last[10:], lsn+1)
+		step, err := a.Next(1, first)
+		for range 100 {
+			if err == nil {
+				step, err = a.Next(1, insert)
+			}
+		}
+		if err == nil {
+			step, err = a.Next(1, last)
+		}
+		if step != decode.StepCommit || err != nil {
+			b.Fatal(step, err)
 		}
 	}
 }

@@ -37,6 +37,17 @@ func BenchmarkArena(b *testing.B) {
 	}
 }
 
+// BenchmarkEncode is what a row's size in a batch costs to know.
+func BenchmarkEncode(b *testing.B) {
+	e := benchEvent("orders")
+	b.ReportAllocs()
+	for b.Loop() {
+		if recordSize(e) <= len(e.Value) {
+			b.Fatal("too small")
+		}
+	}
+}
+
 // BenchmarkIdempotent is the whole way of a row of 1 KB into the broker and
 // back: three partitions, transactions of a hundred rows. Its CPU is this
 // process's, so it means something only against a real broker.
