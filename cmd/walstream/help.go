@@ -18,7 +18,7 @@ func printHelp(out io.Writer, inv *invocation) error {
 		b.WriteString("Your Postgres outbox in Kafka: nothing lost, nothing twice, in order.\n\n")
 		b.WriteString("  walstream --slot NAME [settings]   stream until SIGTERM\n")
 		for _, c := range inv.model.Children {
-			fmt.Fprintf(&b, "  walstream %-24s %s\n", c.Name, c.Help)
+			writeLine(&b, inv.model.Children, c)
 		}
 	default:
 		writeCommand(&b, inv)
@@ -38,6 +38,22 @@ func printHelp(out io.Writer, inv *invocation) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// besides are commands that stand in another's line: the help fits a screen.
+var besides = map[string]string{commandResume: commandPause, commandVersion: commandConfig}
+
+func writeLine(b *strings.Builder, all []*kong.Node, c *kong.Node) {
+	if besides[c.Name] != "" {
+		return
+	}
+	name, help := c.Name, c.Help
+	for _, other := range all {
+		if besides[other.Name] == c.Name {
+			name, help = name+", "+other.Name, help+"; "+other.Help
+		}
+	}
+	fmt.Fprintf(b, "  walstream %-24s %s\n", name, help)
 }
 
 // writeCommand writes what is a command's own.

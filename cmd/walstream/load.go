@@ -24,14 +24,15 @@ type cli struct {
 	Check   Check    `cmd:"" name:"check" help:"name everything that is missing, each with the fix"`
 	Setup   Setup    `cmd:"" name:"setup" help:"make publication and slot, or print the SQL for a DBA"`
 	Status  Status   `cmd:"" name:"status" help:"positions, lag, and who holds the slot, from any machine"`
-	Pause   Pause    `cmd:"" name:"pause" help:"leave the slot in peace for a while, all instances"`
+	Pause   Pause    `cmd:"" name:"pause" help:"all instances leave the slot in peace for a while"`
 	Resume  struct{} `cmd:"" name:"resume" help:"end a pause"`
 	Audit   Audit    `cmd:"" name:"audit" help:"compare table and topics: missing, twice, out of order, torn"`
+	Recover Recover  `cmd:"" name:"recover" help:"slot, server or Kafka lost: publish what no topic has"`
 	Prune   Prune    `cmd:"" name:"prune" help:"delete rows that are published, and old enough"`
 	Letters Letters  `cmd:"" name:"dead-letters" help:"list, show or retry: rows that were put aside"`
 	Skip    Skip     `cmd:"" name:"skip" help:"let one row pass that holds the stream"`
 	Drop    Drop     `cmd:"" name:"drop" help:"remove slot, publication and checkpoint"`
-	Show    Show     `cmd:"" name:"config" help:"print the effective settings, or their JSON schema"`
+	Show    Show     `cmd:"" name:"config" help:"the settings in force, or their schema"`
 	Version struct{} `cmd:"" name:"version" help:"print the version"`
 }
 
@@ -124,6 +125,8 @@ func (c *cli) own(command string) interface{ validate(r *report) } {
 	switch command {
 	case commandAudit:
 		return &c.Audit
+	case commandRecover:
+		return &c.Recover
 	case commandPrune:
 		return &c.Prune
 	case commandLetters:

@@ -4,7 +4,8 @@
 //
 //	cmd/walstream -> everything below
 //	audit, prune  -> the same packages as pipeline, not the pipeline
-//	pipeline      -> sink, snapshot, replication, outbox, checkpoint, decode; its core none of the first three
+//	pipeline      -> recovery, sink, snapshot, replication, outbox, checkpoint, decode; its core none of the first three
+//	recovery      -> sink, snapshot, replication, outbox, checkpoint, decode
 //	snapshot      -> replication, checkpoint, decode
 //	sink          -> outbox, checkpoint, history, decode, franz-go
 //	replication   -> decode, pgx, pglogrepl

@@ -56,8 +56,10 @@ var layers = map[string][]string{
 	"pkg/sink":        {"pkg/outbox", "pkg/checkpoint", "pkg/history", "pkg/decode", "pkg/repeat"},
 	// Beside replication, which opens its connection: the table instead of the stream.
 	"pkg/snapshot": {"pkg/replication", "pkg/checkpoint", "pkg/decode"},
+	// Which rows are in no topic: the table beside what the topics hold.
+	"pkg/recovery": {"pkg/sink", "pkg/snapshot", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode"},
 	// The only layer that knows both ends: its loop and start order join them.
-	"pkg/pipeline": {"pkg/sink", "pkg/snapshot", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/history", "pkg/decode", "pkg/repeat"},
+	"pkg/pipeline": {"pkg/recovery", "pkg/sink", "pkg/snapshot", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/history", "pkg/decode", "pkg/repeat"},
 	// Beside it: reads both ends, and nothing below imports it.
 	"pkg/prune": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint"},
 	"pkg/audit": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode"},

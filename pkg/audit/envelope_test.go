@@ -23,7 +23,7 @@ func TestUnframed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := unframed(append(value, "value"...), c.format); string(got) != "value" {
+		if got := outbox.Unframed(append(value, "value"...), c.format); string(got) != "value" {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
@@ -36,7 +36,7 @@ func TestUnframed(t *testing.T) {
 		{"\x00\x00\x00\x00\x01\x04\x02", "protobuf"},
 		{"\x00\x00\x00\x00\x01\x01", "protobuf"},
 	} {
-		if got := unframed([]byte(c.value), c.format); string(got) != c.value {
+		if got := outbox.Unframed([]byte(c.value), c.format); string(got) != c.value {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
@@ -56,7 +56,7 @@ func TestDataOfACloudEvent(t *testing.T) {
 		{`{"time":`, structured, `{"time":`},
 		{`{"time":"x","data":1}`, structured[:1], `{"time":"x","data":1}`},
 	} {
-		if got := dataOf([]byte(c.value), c.headers); string(got) != c.want {
+		if got := outbox.DataOf([]byte(c.value), c.headers); string(got) != c.want {
 			t.Errorf("%s: %q", c.value, got)
 		}
 	}

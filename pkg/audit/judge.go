@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/walstream/walstream/pkg/outbox"
 )
 
 // judge compares rows and records. It is pure but for the sorters' files: what
@@ -168,7 +170,7 @@ func (j *judge) addRecord(r *record) error {
 		e.flags |= flagKeyed
 		e.key = j.hash.parts(0, []byte(topic), r.key)
 	}
-	j.identify(&e, r.id, topic, r.key, unframed(r.value, j.formats[topic]))
+	j.identify(&e, r.id, topic, r.key, outbox.Unframed(r.value, j.formats[topic]))
 	return j.entries.add(e)
 }
 
@@ -188,7 +190,7 @@ func (j *judge) addLetter(l *letter) error {
 	e := entry{kind: kindLetter, place: l.place, at: l.offset, lsn: uint64(l.lsn), ordinal: l.ordinal}
 	value := l.value
 	if !l.unframed {
-		value = unframed(value, j.formats[l.topic])
+		value = outbox.Unframed(value, j.formats[l.topic])
 	}
 	j.identify(&e, l.id, l.topic, l.key, value)
 	return j.entries.add(e)

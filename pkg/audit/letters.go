@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/walstream/walstream/pkg/outbox"
 	"github.com/walstream/walstream/pkg/sink"
 )
 
@@ -39,7 +40,7 @@ func (a *audit) readLetters(ctx context.Context) (retriedTo []string, err error)
 
 func letterOf(l *sink.Letter, raw *sink.TopicRecord, place uint32) *letter {
 	own := &letter{
-		place: place, offset: l.Offset, topic: l.Topic, key: raw.Key, value: dataOf(raw.Value, raw.Headers), unframed: l.Unframed,
+		place: place, offset: l.Offset, topic: l.Topic, key: raw.Key, value: outbox.DataOf(raw.Value, raw.Headers), unframed: l.Unframed,
 		lsn: l.Position.CommitLSN, ordinal: l.Position.Ordinal,
 	}
 	if l.Keyless {

@@ -70,7 +70,7 @@ func await(ctx context.Context, cfg *Config, conn *pgx.Conn, store checkpoint.St
 		}
 		if p.exists && p.record.Snapshot != nil {
 			return p, &SetupError{
-				fmt.Sprintf("a snapshot is under way (%d rows so far): rows from before the slot are not all published yet", p.record.Snapshot.Rows),
+				fmt.Sprintf("a snapshot or a recovery is under way (%d rows so far): rows from before the slot are not all published yet", p.record.Snapshot.Rows),
 				"compare when it is complete: /status shows how far it is",
 			}
 		}

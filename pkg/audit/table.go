@@ -260,7 +260,7 @@ func (f *found) system(raw [][]byte) error {
 }
 
 func (r *row) fill(e *outbox.Event, nowhere string) {
-	r.topic, r.key, r.value, r.id, r.format = e.Topic, e.Key, dataOf(e.Value, e.Headers), nil, ""
+	r.topic, r.key, r.value, r.id, r.format = e.Topic, e.Key, outbox.DataOf(e.Value, e.Headers), nil, ""
 	if e.Schema != nil {
 		r.format = e.Schema.Format
 	}

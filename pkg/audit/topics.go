@@ -168,7 +168,7 @@ func (t *topics) ours(r *record, headers []outbox.Header) bool {
 		t.judge.result.OtherRecords++
 		return false
 	}
-	r.value = dataOf(r.value, headers)
+	r.value = outbox.DataOf(r.value, headers)
 	r.timeline, r.lsn, r.ordinal = timeline, p.CommitLSN, p.Ordinal
 	if !bytes.Equal(id, position) {
 		r.id = id

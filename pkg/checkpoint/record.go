@@ -25,6 +25,10 @@ const (
 	// PhaseSnapshot: rows that were there before the slot are published from the
 	// table; the stream from Covered on waits for its turn.
 	PhaseSnapshot Phase = "snapshot"
+	// PhaseRecover: rows of a time in doubt are compared with the topics, and
+	// published from the table where these do not have them; the stream from Covered
+	// on waits for its turn. Covered is 0 until the slot was made anew.
+	PhaseRecover Phase = "recover"
 	// PhaseStream: rows are published from the stream.
 	PhaseStream Phase = "stream"
 )
@@ -38,6 +42,17 @@ type Page struct {
 	After  []string `json:"after,omitempty"` // the primary key, as text, of its last row
 	Rows   uint64   `json:"rows"`            // published so far, of all tables
 	Where  string   `json:"where,omitempty"` // the condition on rows, in SQL; empty: none
+
+	// Recovery is set where rows are left out that the topics hold.
+	Recovery *Recovery `json:"recovery,omitempty"`
+}
+
+// phase that a page belongs to.
+func (p *Page) phase() Phase {
+	if p.Recovery != nil {
+		return PhaseRecover
+	}
+	return PhaseSnapshot
 }
 
 // Edge is a place in the stream up to which everything is published.
@@ -100,7 +115,7 @@ type Record struct {
 func (r Record) With(edge Edge) Record {
 	r.History = nil // of another edge
 	if r.Snapshot = edge.Page; edge.Page != nil {
-		r.Phase, r.Covered = PhaseSnapshot, edge.Page.From
+		r.Phase, r.Covered = edge.Page.phase(), edge.Page.From
 		r.CommitLSN, r.XID, r.CommitTime, r.Ordinal, r.Complete = 0, 0, time.Time{}, 0, true
 		return r
 	}
@@ -162,9 +177,9 @@ func DecodeRecord(value []byte) (Record, error) {
 		return Record{}, fmt.Errorf("decode checkpoint: commit_lsn %q: %w", w.CommitLSN, err)
 	}
 	switch {
-	case !slices.Contains([]Phase{"", PhaseSetup, PhaseSnapshot, PhaseStream}, r.Phase):
+	case !slices.Contains([]Phase{"", PhaseSetup, PhaseSnapshot, PhaseRecover, PhaseStream}, r.Phase):
 		return Record{}, fmt.Errorf("decode checkpoint: phase %q is none of this release's", r.Phase)
-	case (r.Phase == PhaseSnapshot) != (r.Snapshot != nil):
+	case r.Snapshot == nil && (r.Phase == PhaseSnapshot || r.Phase == PhaseRecover), r.Snapshot != nil && r.Phase != r.Snapshot.phase():
 		return Record{}, fmt.Errorf("decode checkpoint: phase %q does not agree with its snapshot", r.Phase)
 	case r.Snapshot != nil:
 		r.Snapshot.From = r.Covered

@@ -45,6 +45,9 @@ type Accept struct {
 	Server    string        // accept-server: the new system identifier
 	LostTail  pglogrepl.LSN // accept-lost-tail: the switch point
 	Rows      string        // accept-publication: the new fingerprint of what the stream carries
+	// Recover: what lies in a gap, or a tail that was lost, is compared with the
+	// topics, so neither is a reason to stop.
+	Recover bool
 }
 
 // Verdict of Compare.
@@ -116,6 +119,10 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 		return d, err
 	}
 	edge := record.Edge()
+	if record.Unmade() { // the slot was, when that was cut short
+		edge.Covered = slot.Confirmed
+		accepted = append(accepted, "recover")
+	}
 	if newServer {
 		// Its LSNs have nothing to do with the checkpoint's; the slot it was given
 		// with the data says where to go on.
@@ -135,10 +142,10 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 		}
 	}
 	if slot.Confirmed > edge.Covered {
-		if accept.GapFrom != edge.Covered || accept.GapTo != slot.Confirmed {
+		if !accept.Recover && (accept.GapFrom != edge.Covered || accept.GapTo != slot.Confirmed) {
 			return refuse(RefuseGap, "slot %q is at %s, ahead of the checkpoint at %s: rows in these %s were confirmed by somebody else and never published by this pipeline; %s",
-				fmt.Sprintf("find out who moved the slot (or dropped it and made it anew); then start once with --accept-gap=%s..%s, and publish the rows between from the outbox table: %s",
-					edge.Covered, slot.Confirmed, record.missing(false)),
+				fmt.Sprintf("find out who moved the slot (or dropped it and made it anew); then %s; or start once with --accept-gap=%s..%s, and publish the rows between from the outbox table: %s",
+					record.recover(false), edge.Covered, slot.Confirmed, record.missing(false)),
 				slotName, slot.Confirmed, edge.Covered, size(edge.Covered, slot.Confirmed), record.last(server))
 		}
 		accepted = append(accepted, fmt.Sprintf("accept-gap=%s..%s", edge.Covered, slot.Confirmed))
@@ -148,7 +155,7 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 		edge.Covered = slot.Confirmed
 	}
 	if !newServer && record.OptionsHash != "" && record.OptionsHash != server.Rows {
-		if accept.Rows == "" || accept.Rows != server.Rows {
+		if !accept.Recover && (accept.Rows == "" || accept.Rows != server.Rows) {
 			return refuse(RefuseOtherRows, "publication %q, or a table behind it, was changed since the checkpoint at %s, %s before the end of the WAL: rows committed while it was may not be in the stream; %s",
 				fmt.Sprintf("start once with --accept-publication=%s, and publish what is missing from the outbox table: %s", server.Rows, record.missing(false)),
 				record.Publication, record.Covered, size(record.Covered, server.Flushed), record.last(server))
@@ -160,7 +167,9 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 	}
 	if record.Snapshot != nil { // what the stream will not carry from there on is still to be published
 		page := *record.Snapshot
-		page.From = edge.Covered
+		if page.From = edge.Covered; record.Unmade() {
+			page.Recovery = page.Recovery.settled(page.From)
+		}
 		edge = Edge{Covered: edge.Covered, Page: &page}
 	}
 	return Decision{Verdict: Continue, Start: edge, Accepted: strings.Join(accepted, ", ")}, nil
@@ -204,7 +213,7 @@ func compareWithoutRecord(slot Slot, server Server, slotName string, accept Acce
 		}, nil
 	}
 	return refuse(RefuseNoCheckpoint, "slot %q exists at %s, but Kafka holds no checkpoint of this pipeline: either the slot is not walstream's, or Kafka was wiped; behind its position lie %s of WAL%s",
-		fmt.Sprintf("to publish everything from the slot's position on, start once with --adopt-slot=%s; to begin anew, drop the slot: %s", slot.Confirmed, dropSlot(slotName)),
+		fmt.Sprintf("to publish everything from the slot's position on, start once with --adopt-slot=%s (walstream recover with that answer publishes also the older rows of the table that are in no topic); to begin anew, drop the slot: %s", slot.Confirmed, dropSlot(slotName)),
 		slotName, slot.Confirmed, size(slot.Confirmed, server.Flushed), slot.unread(server))
 }
 
@@ -227,6 +236,10 @@ func compareSlotHealth(record *Record, slot Slot, server Server) (Decision, erro
 	}
 	switch {
 	case !slot.Exists:
+		if record.Unmade() {
+			return refuse(RefuseNoSlot, "a recovery was begun, and slot %q does not exist on this server yet",
+				"finish it: "+record.recover(false), record.Slot)
+		}
 		return refuse(RefuseNoSlot, "the checkpoint stands at %s (last commit %s), but slot %q does not exist on this server, whose WAL ends at %s: %s",
 			record.Anew(false), record.Covered, record.CommitLSN, record.Slot, server.Flushed, gap())
 	case slot.Invalidated != "":
@@ -243,8 +256,18 @@ func (r *Record) Anew(slotExists bool) string {
 	if slotExists {
 		drop = "run " + dropSlot(r.Slot) + " then "
 	}
-	return fmt.Sprintf("%sstart with --pipeline=%s, now and from now on, which makes a new slot; publish the rows before that slot from the outbox table: %s",
-		drop, successor(r.Pipeline), r.missing(true))
+	return fmt.Sprintf("%s; or %sstart with --pipeline=%s, now and from now on, which makes a new slot, and publish the rows before that slot from the outbox table: %s",
+		r.recover(slotExists), drop, successor(r.Pipeline), r.missing(true))
+}
+
+// recover is the command that does all of it by itself.
+func (r *Record) recover(newSlot bool) string {
+	anew := ""
+	if newSlot {
+		anew = " --new-slot"
+	}
+	return fmt.Sprintf("walstream recover%s --slot %s --pipeline %s, with the settings of the service, shows which rows are in doubt, and with --execute publishes those that are in no topic",
+		anew, r.Slot, r.Pipeline)
 }
 
 // missing is how the rows of a gap are found and published. A row is older than
@@ -315,13 +338,18 @@ func lineage(pipeline string) []string {
 	return []string{pipeline}
 }
 
-// reach is the least LSN that a WAL with all that was published ends beyond: a
+// Reach is the least LSN that a WAL with all that was published ends beyond: a
 // transaction that was split lies beyond what is covered.
-func (r *Record) reach() pglogrepl.LSN {
+func (r *Record) Reach() pglogrepl.LSN {
 	if r.Ordinal > 0 {
 		return max(r.Covered, r.CommitLSN+1)
 	}
 	return r.Covered
+}
+
+// kept reports that nothing published was lost where the server left the timeline.
+func (r *Record) kept(server Server) bool {
+	return r.InRecovery || r.CommitLSN != 0 && r.CommitLSN < server.SwitchPoint
 }
 
 // compareHistory looks for a server that was restored or promoted away. accepted
@@ -332,10 +360,10 @@ func (r *Record) reach() pglogrepl.LSN {
 // promoted goes on sending to whoever streams from it: its slot is its own, and
 // Resume holds its history against the checkpoint.
 func compareHistory(record *Record, server Server, accept Accept) (accepted string, err error) {
-	reach := record.reach()
-	kept := record.InRecovery || record.CommitLSN != 0 && record.CommitLSN < server.SwitchPoint
+	reach := record.Reach()
+	kept := record.kept(server)
 	if record.Timeline != server.Timeline && (server.SwitchUnknown || server.SwitchPoint < reach && !kept) {
-		if !server.SwitchUnknown && accept.LostTail != 0 && accept.LostTail == server.SwitchPoint {
+		if !server.SwitchUnknown && (accept.Recover || accept.LostTail != 0 && accept.LostTail == server.SwitchPoint) {
 			return fmt.Sprintf("accept-lost-tail=%s", server.SwitchPoint), nil
 		}
 		if server.SwitchUnknown {

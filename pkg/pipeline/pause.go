@@ -54,7 +54,7 @@ func (r *run) obeyPause(ctx context.Context) error {
 	switch {
 	case !r.pause.InForce(time.Now()):
 		return nil
-	case r.cfg.Kafka.OneShot != nil:
+	case r.single():
 		return fmt.Errorf("%w: %s; walstream resume %s first", ErrPaused, r.pause, r.cfg.Named())
 	}
 	r.log.Warn().Stringer("pause", r.pause).Msg("paused: the slot is left in peace until walstream resume")

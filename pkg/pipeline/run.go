@@ -134,9 +134,12 @@ func (r *run) look(ctx context.Context) error {
 	if found {
 		r.cfg.Postgres.Published.Note(record.SystemID, record.Timeline)
 	}
-	r.wantText = r.wantText || r.snapshots() && (!found || record.Phase == checkpoint.PhaseSetup) || found && record.Snapshot != nil
+	r.wantText = r.wantText || r.snapshots() && (!found || record.Phase == checkpoint.PhaseSetup) || found && record.Snapshot != nil || r.cfg.Recover != nil
 	if r.identity.Flushed, r.identity.Now, err = r.session.Flushed(ctx); err != nil {
 		return err
+	}
+	if r.cfg.Recover != nil {
+		return r.lookToRecover(ctx, record, found, slot)
 	}
 	if slot.Exists && slot.Invalidated == "" {
 		return r.refused(checkpoint.CompareIdentity(pointer(record, found), r.server(record), r.cfg.Slot, r.cfg.Accept))
@@ -413,6 +416,9 @@ func (r *run) compare(record checkpoint.Record, found bool) (checkpoint.Decision
 		return decision, err
 	}
 	r.beginSnapshot(&decision, record, found)
+	if err := r.beginRecovery(&decision, record, found); err != nil {
+		return decision, err
+	}
 	event := r.atStart(time.Now()).Stringer("slot_confirmed", r.held.Confirmed).Stringer("server_flushed", r.identity.Flushed).
 		Stringer("start", decision.Start.Covered)
 	if found {

@@ -113,7 +113,9 @@ func (r *run) server(record checkpoint.Record) checkpoint.Server {
 }
 
 func (r *run) compareWith(record checkpoint.Record, found bool, slot checkpoint.Slot) (checkpoint.Decision, error) {
-	decision, err := checkpoint.Compare(pointer(record, found), slot, r.server(record), r.cfg.Slot, r.cfg.Accept)
+	accept := r.cfg.Accept
+	accept.Recover = r.cfg.Recover != nil
+	decision, err := checkpoint.Compare(pointer(record, found), slot, r.server(record), r.cfg.Slot, accept)
 	if err != nil {
 		return decision, fmt.Errorf("pipeline %q: %w", r.cfg.Pipeline, r.refused(err))
 	}

@@ -116,7 +116,7 @@ func (r *run) snapshot(ctx context.Context, start checkpoint.Edge) error {
 		r.wantText = true
 		return errTextStream
 	}
-	if asked, began := r.cfg.SnapshotWhere, start.Page.Where; asked != "" && asked != began {
+	if asked, began := r.cfg.SnapshotWhere, start.Page.Where; asked != "" && asked != began && start.Page.Recovery == nil {
 		return &snapshot.TableError{
 			Table: r.cfg.Pipeline, Reason: fmt.Sprintf("it began with the condition %q, not %q, and is not complete", began, asked),
 			Remedy: "leave --snapshot-where as it was, or out, until it is",
@@ -146,14 +146,28 @@ func (r *run) snapshot(ctx context.Context, start checkpoint.Edge) error {
 		return err
 	}
 	keys.Seal()
-	return r.publishSnapshot(ctx, source, keys) // 3
+	if start.Page.Recovery == nil {
+		return r.publishSnapshot(ctx, source, keys) // 3
+	}
+	judge, err := r.compareWithTopics(ctx, session, source, wanted)
+	if err != nil {
+		return err
+	}
+	defer judge.Close()
+	defer source.Close() // before what it asks
+	source.Leave(judge)
+	return r.recovered(r.publishSnapshot(ctx, source, keys), judge, start.Page.From)
 }
 
 func (r *run) publishSnapshot(ctx context.Context, source *snapshot.Source, keys *snapshot.Keys) error {
 	start := source.Start()
 	began := SnapshotProgress{Since: time.Now(), Rows: start.Page.Rows, Resumed: start.Page.Rows, Estimate: source.Estimate(), Keys: keys.Len()}
+	word, what := "snapshot", "the rows from before the slot"
+	if start.Page.Recovery != nil {
+		word, what = "recovery", "the rows that are in no topic"
+	}
 	r.log.Info().Uint64("rows_published", began.Rows).Int64("rows_estimated", began.Estimate).Int("rows_left_to_the_stream", began.Keys).
-		Stringer("stream_from", start.Page.From).Msg("snapshot: publishing the rows from before the slot")
+		Stringer("stream_from", start.Page.From).Msg(word + ": publishing " + what)
 	transactions := r.cfg.Transactions
 	transactions.KeepWhole = true // a checkpoint names the last row of a page, not one inside it
 	base := r.record()
@@ -183,7 +197,7 @@ func (r *run) publishSnapshot(ctx context.Context, source *snapshot.Source, keys
 		r.board.snapshot(progress)
 		if now.Sub(told) >= snapshotLogInterval {
 			told = now
-			r.logSnapshot(progress, now)
+			r.logSnapshot(word, progress, now)
 		}
 	}
 	r.loop.publish(core, r.loop.last, time.Now())
@@ -198,18 +212,18 @@ func (r *run) publishSnapshot(ctx context.Context, source *snapshot.Source, keys
 		return err
 	}
 	r.log.Info().Uint64("rows_published", progress.Rows).Stringer("took", time.Since(began.Since).Round(time.Millisecond)).
-		Stringer("stream_from", start.Page.From).Msg("snapshot: complete")
+		Stringer("stream_from", start.Page.From).Msg(word + ": complete")
 	return errSnapshotDone
 }
 
 const snapshotLogInterval = 10 * time.Second
 
-func (r *run) logSnapshot(p SnapshotProgress, now time.Time) {
+func (r *run) logSnapshot(word string, p SnapshotProgress, now time.Time) {
 	event := r.log.Info().Uint64("rows_published", p.Rows).Int64("rows_estimated", p.Estimate).Float64("rows_per_second", math.Round(p.Rate(now)))
 	if left, ok := p.Remaining(now); ok {
 		event = event.Stringer("remaining", left.Round(time.Second))
 	}
-	event.Msg("snapshot: under way")
+	event.Msg(word + ": under way")
 }
 
 // Rate in rows per second, of this run.

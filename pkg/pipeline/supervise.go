@@ -38,6 +38,9 @@ type Config struct {
 	// Snapshot of the rows from before the slot, and a condition in SQL on them.
 	Snapshot      SnapshotMode
 	SnapshotWhere string
+	// Recover is set by a command: rows that are in no topic are published, and the
+	// run ends.
+	Recover *Recovery
 
 	// Rewind keeps a second slot behind the first one.
 	Rewind Rewind
@@ -133,7 +136,7 @@ func (s *Supervisor) keepGoing(ctx context.Context) error {
 			return nil
 		case errors.Is(err, errSnapshotDone):
 			s.wantText = false
-			if s.cfg.Snapshot == SnapshotOnly {
+			if s.cfg.Snapshot == SnapshotOnly || s.cfg.Recover != nil {
 				s.board.state(Stopped, "")
 				return nil
 			}
@@ -147,7 +150,7 @@ func (s *Supervisor) keepGoing(ctx context.Context) error {
 			if class = (Class{Retry, "credentials"}); errors.Is(err, replication.ErrInRecovery) || errors.Is(err, replication.ErrOldPrimary) {
 				class.Reason = "postgres"
 			}
-		case class.Action == Stop, class.Action == Wait && s.cfg.Kafka.OneShot != nil:
+		case class.Action == Stop, class.Action == Wait && s.single():
 			err = s.wayPast(err)
 			s.board.state(Refused, err.Error())
 			return err
@@ -164,6 +167,9 @@ func (s *Supervisor) keepGoing(ctx context.Context) error {
 	}
 }
 
+// single is the run of a command: it waits for nobody.
+func (s *Supervisor) single() bool { return s.cfg.Kafka.OneShot != nil || s.cfg.Recover != nil }
+
 // renewalPatience is how long a login that is refused is tried again in a process
 // where it was accepted before: who renews a password or certificate changes two
 // places, one after the other, and a secret of Kubernetes reaches its pods after a
@@ -175,7 +181,7 @@ const renewalPatience = 3 * time.Minute
 func (s *Supervisor) renewing(err error) bool {
 	refused := errors.Is(err, replication.ErrInRecovery) || errors.Is(err, replication.ErrOldPrimary) || errors.Is(err, replication.ErrAuthentication) || errors.Is(err, replication.ErrTLS) || sink.RefusedLogin(err)
 	switch {
-	case !refused || !s.loggedIn || s.cfg.Kafka.OneShot != nil:
+	case !refused || !s.loggedIn || s.single():
 		return false
 	case s.refusedSince.IsZero():
 		s.refusedSince = time.Now()
@@ -281,7 +287,7 @@ func (s *Supervisor) attempt(ctx context.Context) (err error) {
 		s.loggedIn, s.refusedSince = true, time.Time{}
 	}
 	switch {
-	case errors.Is(err, replication.ErrSlotBusy) && s.cfg.Kafka.OneShot == nil:
+	case errors.Is(err, replication.ErrSlotBusy) && !s.single():
 		return run.standBy(ctx, err)
 	case err != nil:
 		return err

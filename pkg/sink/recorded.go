@@ -104,7 +104,7 @@ func (k *Kafka) historyRetentionOff(values map[string]string) *SetupError {
 
 // keepsHistory: of the stream only. The pages of a snapshot have no LSNs.
 func (c *Claim) keepsHistory(record *checkpoint.Record) bool {
-	return c.k.cfg.HistoryRetention > 0 && record.Phase != checkpoint.PhaseSetup && record.Phase != checkpoint.PhaseSnapshot
+	return c.k.cfg.HistoryRetention > 0 && record.Phase != checkpoint.PhaseSetup && record.Phase != checkpoint.PhaseSnapshot && record.Phase != checkpoint.PhaseRecover
 }
 
 // record begins history at the position of a checkpoint to be written, or goes on

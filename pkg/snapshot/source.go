@@ -39,6 +39,17 @@ type Options struct {
 	Limits checkpoint.Limits
 }
 
+// Filter of a recovery. It is asked by the goroutine that reads.
+type Filter interface {
+	// Where is a condition in SQL on the rows of a table; empty: all are read.
+	Where(t *Table) string
+	// Leaves tells whether a row is left out. It is asked of each that is read;
+	// carried: the stream has it, so it is left out anyway.
+	Leaves(table int, carried bool, formats []byte, values [][]byte) (bool, error)
+	// Counted is what has become of the rows so far.
+	Counted() *checkpoint.Recovery
+}
+
 // Source reads the tables and delivers their rows as frames of a stream.
 type Source struct {
 	options Options
@@ -46,6 +57,7 @@ type Source struct {
 	tables  []Table
 	until   pglogrepl.LSN
 	keys    *Keys
+	filter  Filter // may be nil
 
 	batches chan *decode.Batch
 	free    chan *decode.Batch
@@ -124,11 +136,20 @@ func (s *Source) End() pglogrepl.LSN { return s.options.Page.From - 1 }
 // Start as an edge: what is published already.
 func (s *Source) Start() checkpoint.Edge {
 	page := s.options.Page
-	return checkpoint.Edge{Covered: pageEnd(page.Number), Page: &page}
+	return checkpoint.Edge{Covered: s.pageCommit(page.Number) + 1, Page: &page}
 }
 
-func pageCommit(number uint32) pglogrepl.LSN { return 2 * pglogrepl.LSN(number) }
-func pageEnd(number uint32) pglogrepl.LSN    { return pageCommit(number) + 1 }
+// pageCommit is the commit LSN of a page; it ends one further.
+func (s *Source) pageCommit(number uint32) pglogrepl.LSN {
+	commit := 2 * pglogrepl.LSN(number)
+	if r := s.options.Page.Recovery; r != nil {
+		commit += r.Base
+	}
+	return commit
+}
+
+// Leave sets who leaves out rows beside those that the stream carries, before Run.
+func (s *Source) Leave(filter Filter) { s.filter = filter }
 
 // Run begins to read. keys are the rows to leave out.
 func (s *Source) Run(ctx context.Context, keys *Keys) {
@@ -253,7 +274,7 @@ func (s *Source) readQuery(ctx context.Context, n int, formats []int16, describe
 	}
 	s.waits(time.Now())
 	defer s.waits(time.Time{})
-	result := s.conn.PgConn().ExecParams(ctx, t.query(s.options.Page.Where, s.key != nil, queryRows), params, nil, nil, formats)
+	result := s.conn.PgConn().ExecParams(ctx, t.query(s.where(t), s.key != nil, queryRows), params, nil, nil, formats)
 	key := make([][]byte, len(columns))
 	for result.NextRow() {
 		s.waits(time.Time{})
@@ -272,12 +293,32 @@ func (s *Source) readQuery(ctx context.Context, n int, formats []int16, describe
 	return read, err
 }
 
-// row goes into the page, unless the stream will carry it.
+// where is the condition on the rows of a table.
+func (s *Source) where(t *Table) string {
+	where := s.options.Page.Where
+	if s.filter == nil {
+		return where
+	}
+	doubt := s.filter.Where(t)
+	if where != "" && doubt != "" {
+		return "(" + where + "\n) AND (" + doubt + ")"
+	}
+	return where + doubt
+}
+
+// row goes into the page, unless the stream will carry it, or it is left out.
 func (s *Source) row(ctx context.Context, n int, key, values [][]byte, described *bool) error {
 	t := &s.tables[n]
 	carried, err := s.keys.Has(n, key)
 	if err != nil {
 		return err
+	}
+	if s.filter != nil {
+		leaves, err := s.filter.Leaves(n, carried, s.formats, values)
+		if err != nil {
+			return err
+		}
+		carried = carried || leaves
 	}
 	if !carried {
 		if s.rows == 0 {
@@ -285,7 +326,7 @@ func (s *Source) row(ctx context.Context, n int, key, values [][]byte, described
 				return err
 			}
 		}
-		s.writer.insert(pageCommit(s.last.Number+1), time.Now(), t.Relation.ID, s.formats, values)
+		s.writer.insert(s.pageCommit(s.last.Number+1), time.Now(), t.Relation.ID, s.formats, values)
 		s.rows++
 	}
 	s.remember(key)
@@ -326,7 +367,7 @@ func (s *Source) beginPage(ctx context.Context, t *Table, described *bool) error
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	now, lsn := time.Now(), pageCommit(s.last.Number+1)
+	now, lsn := time.Now(), s.pageCommit(s.last.Number+1)
 	if lsn+1 >= s.End() {
 		return errors.New("the snapshot has more pages than there are LSNs before its slot")
 	}
@@ -347,13 +388,16 @@ func (s *Source) endPage(ctx context.Context, t *Table) error {
 		From: s.last.From, Where: s.last.Where, Number: s.last.Number + 1, Table: t.String(), After: s.keyText(),
 		Rows: s.last.Rows + uint64(s.rows),
 	}
+	if s.filter != nil {
+		s.last.Recovery = s.filter.Counted()
+	}
 	s.rows = 0
 	page := s.last
-	lsn := pageCommit(page.Number)
+	lsn := s.pageCommit(page.Number)
 	s.mu.Lock()
 	s.pages[lsn] = &page
 	s.mu.Unlock()
-	s.writer.commit(lsn, pageEnd(page.Number), time.Now())
+	s.writer.commit(lsn, lsn+1, time.Now())
 	return s.send(ctx)
 }
 

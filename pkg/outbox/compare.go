@@ -1,19 +1,17 @@
-package audit
+package outbox
 
 import (
 	"encoding/binary"
 	"encoding/json"
 	"strings"
-
-	"github.com/walstream/walstream/pkg/outbox"
 )
 
-// What is compared of a value is what the row gave: of a structured CloudEvent its
+// What is compared of a published value is what the row gave: of a structured CloudEvent its
 // data (its time is that of the commit, which a table does not tell), of a value
-// with a schema what stands behind the prefix (an audit asks no registry).
+// with a schema what stands behind the prefix (who compares asks no registry).
 
-// dataOf a value, by the headers beside it.
-func dataOf(value []byte, headers []outbox.Header) []byte {
+// DataOf a published value, by the headers beside it.
+func DataOf(value []byte, headers []Header) []byte {
 	for i := range headers {
 		if h := &headers[i]; h.Key == "content-type" && strings.HasPrefix(string(h.Value), "application/cloudevents+json") {
 			var event struct {
@@ -32,14 +30,14 @@ func dataOf(value []byte, headers []outbox.Header) []byte {
 	return value
 }
 
-// unframed is a value without the prefix of its schema, of a format.
-func unframed(value []byte, format string) []byte {
+// Unframed is a published value without the prefix of its schema, of a format.
+func Unframed(value []byte, format string) []byte {
 	const prefix = 5 // a zero byte and the id
 	if format == "" || len(value) < prefix || value[0] != 0 {
 		return value
 	}
 	rest := value[prefix:]
-	if format != outbox.SchemaProtobuf {
+	if format != SchemaProtobuf {
 		return rest
 	}
 	n, size := binary.Varint(rest)
