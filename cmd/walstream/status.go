@@ -106,6 +106,8 @@ func (v *statusView) verdict() error {
 		return v.unread
 	case len(v.problems) > 0:
 		return classified(v.problems[0])
+	case v.hanging != nil:
+		return classified(v.hanging)
 	case v.State != pipeline.Active:
 		return withCode(exitNotStreaming, fmt.Errorf("no instance of pipeline %s streams: %s", v.Pipeline, v.State))
 	}

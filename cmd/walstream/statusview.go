@@ -33,6 +33,7 @@ type statusView struct {
 	ExitCode   int               `json:"exit_code"`
 
 	kafkaUnread bool
+	hanging     error
 	unread      error // of PostgreSQL or Kafka, with its exit code
 	problems    []*checkpoint.Refusal
 }
@@ -133,6 +134,9 @@ func newStatusView(cfg pipeline.Config, s *pipeline.Standing, seen *lagSamples) 
 			v.LagBytes = between(r.Covered, s.Flushed)
 			v.LagSeconds = seen.bound(s.At, s.Flushed, r.Covered, r.CommitTime)
 		}
+	}
+	if s.Hanging != nil {
+		v.Problems, v.hanging = append(v.Problems, s.Hanging.Error()), s.Hanging
 	}
 	v.ExitCode = exitCode(v.verdict())
 	return v

@@ -9,7 +9,7 @@
 # PRINCIPAL       who logs in: User:walstream; of a certificate, its subject
 # CREATE_TOPICS   yes with --create-topics
 # DEAD_LETTERS    yes with --on-poison dead-letter
-# READ            yes for walstream audit and walstream dead-letters
+# READ            yes for walstream dead-letters
 # PAUSE           yes for walstream pause and resume by this principal
 # COMMAND_CONFIG  client settings of the administrator, for a broker with logins
 # KAFKA_ACLS      the tool, kafka-acls.sh; echo shows what would be done
@@ -35,8 +35,9 @@ grant() { # operations..., behind -- the resource
 }
 
 # Rows: DescribeConfigs reads max.message.bytes, so that a row that is too large is
-# named before it is sent.
-rights="Write DescribeConfigs${CREATE_TOPICS:+ Create}${READ:+ Read}"
+# named before it is sent. Read tells whose an open transaction is: exactly-once
+# delivery looks for one of its own that a broker has kept, before the first row.
+rights="Read Write DescribeConfigs${CREATE_TOPICS:+ Create}"
 # shellcheck disable=SC2086
 for topic in $TOPICS; do grant $rights -- --topic "$topic"; done
 # shellcheck disable=SC2086

@@ -120,17 +120,50 @@ func checkKafka(ctx context.Context, cfg Config) []replication.Finding {
 		return []replication.Finding{failed("Kafka", err)}
 	}
 	defer kafka.Close()
-	var topics []string
-	for _, m := range cfg.Mapping {
-		if m.Topic != "" {
-			topics = append(topics, m.Topic)
-		}
-	}
+	topics := cfg.topics()
 	var findings []replication.Finding
 	for _, f := range kafka.Check(ctx, topics) {
 		findings = append(findings, replication.Finding{Name: f.Name, Status: replication.Status(f.Status), Detail: f.Detail, Remedy: f.Remedy, Err: f.Err})
 	}
+	findings = append(findings, checkHanging(ctx, cfg, kafka)...)
 	return append(findings, checkPause(ctx, cfg, kafka)...)
+}
+
+// topics that rows go to, as far as the settings tell.
+func (c *Config) topics() (topics []string) {
+	for _, m := range c.Mapping {
+		if m.Topic != "" {
+			topics = append(topics, m.Topic)
+		}
+	}
+	return topics
+}
+
+// hanging transactions of this pipeline's own. In at-least-once only its checkpoint
+// is in one.
+func hanging(ctx context.Context, cfg Config, kafka *sink.Kafka) (unseen []*sink.AccessError, found *sink.SetupError) {
+	var topics []string
+	if cfg.Delivery == ExactlyOnce {
+		topics = cfg.topics()
+	}
+	unseen, err := kafka.Hanging(ctx, topics)
+	found, _ = errors.AsType[*sink.SetupError](err) // brokers that do not answer are named elsewhere
+	return unseen, found
+}
+
+func checkHanging(ctx context.Context, cfg Config, kafka *sink.Kafka) (findings []replication.Finding) {
+	const name = "kafka transactions"
+	unseen, found := hanging(ctx, cfg, kafka)
+	if found != nil {
+		return []replication.Finding{{Name: name, Status: replication.StatusFail, Detail: found.Found, Remedy: found.Remedy, Err: found}}
+	}
+	for _, access := range unseen {
+		findings = append(findings, replication.Finding{
+			Name: name, Status: replication.StatusWarn, Remedy: access.Grant,
+			Detail: fmt.Sprintf("without the right %s on %s it cannot be told whether a transaction of this pipeline's hangs there: a start waits while any is open, and then stops", access.Right, access.Resource),
+		})
+	}
+	return findings
 }
 
 // checkPause: a pause is easily forgotten, and without the right to read it one has

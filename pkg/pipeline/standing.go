@@ -23,6 +23,9 @@ type Standing struct {
 	PostgresErr, KafkaErr error
 	Record                *checkpoint.Record // nil: none, or unknown
 	Pause                 sink.Pause
+	// Hanging is a transaction of the pipeline's that Kafka keeps open; nil: none is
+	// seen.
+	Hanging *sink.SetupError
 }
 
 // ReadStanding reads both sides and disturbs nobody: no slot is taken, no lane
@@ -60,6 +63,7 @@ func (s *Standing) readKafka(ctx context.Context, cfg Config) error {
 		return err
 	}
 	s.Record = pointer(record, found)
+	_, s.Hanging = hanging(ctx, cfg, kafka)
 	s.Pause, err = kafka.ReadPause(ctx)
 	return err
 }

@@ -25,6 +25,7 @@ const lanes = schedule.Lanes
 type Claim struct {
 	k      *Kafka
 	lane   [lanes]*lane
+	took   [lanes]producer
 	check  func() error
 	owned  int       // lanes taken
 	limits *sync.Map // topic -> int32: the batch limits given to the clients
@@ -71,7 +72,7 @@ func (c *Claim) Take(ctx context.Context, n int) error {
 		return err
 	}
 	c.lane[n] = newLane(n, client)
-	if _, _, err := client.ProducerID(ctx); err != nil {
+	if c.took[n].id, c.took[n].epoch, err = client.ProducerID(ctx); err != nil {
 		id := k.cfg.transactionalID(n)
 		return k.explain(err, fmt.Sprintf("claim transactional id %q", id), rightWrite, fmt.Sprintf("transactional id %q", id))
 	}

@@ -91,7 +91,7 @@ func (s story) survive(t *testing.T, cfg Config, disturb func(round int) (stop f
 					t.Fatal(err)
 				}
 				if strings.Contains(err.Error(), "which the broker should have ended") {
-					abortHanging(t, cfg)
+					abortHanging(t, cfg, checkpointPrefix+cfg.Pipeline)
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -146,9 +146,8 @@ func (s story) survive(t *testing.T, cfg Config, disturb func(round int) (stop f
 // abortHanging follows the way out of the message. A broker of 4.4.0 that is killed
 // alone and comes back slowly can leave a transaction open for good, whoever claims
 // the transactional id: it forgets to write the marker (seen on a busy machine).
-func abortHanging(t *testing.T, cfg Config) {
+func abortHanging(t *testing.T, cfg Config, topic string) {
 	t.Helper()
-	topic := checkpointPrefix + cfg.Pipeline
 	admin := kadm.NewClient(client(t, cfg.Brokers))
 	producers, err := admin.DescribeProducers(within(t, 20*time.Second), kadm.TopicsSet{topic: {0: {}}})
 	if err != nil {

@@ -35,6 +35,9 @@ type lookout struct {
 
 	// transactional: an epoch that is no longer ours means that we are fenced.
 	transactional bool
+	// ended proves that no transaction of ours from before is open on topics; nil
+	// where rows are in none.
+	ended func(context.Context, []topicFacts) error
 
 	recheck time.Duration
 	topics  map[string]int // learnt, and their limits; the goroutine's own
@@ -193,7 +196,7 @@ func (l *lookout) conclude(ctx context.Context) {
 func (l *lookout) learn(ctx context.Context, names []string) bool {
 	var trouble repeat.Episode
 	for {
-		facts, err := l.k.learn(ctx, names)
+		facts, err := l.look(ctx, names)
 		now := time.Now()
 		if err == nil {
 			if trouble.Open(now) {
@@ -217,7 +220,7 @@ func (l *lookout) learn(ctx context.Context, names []string) bool {
 		}
 		if !Retriable(err) {
 			if ctx.Err() == nil {
-				l.box.PutErr(l.k.explain(err, "look up topics", rightDescribe, fmt.Sprintf("topics %q", names)))
+				l.box.PutErr(l.lookError(err, names))
 			}
 			return false
 		}
@@ -229,6 +232,23 @@ func (l *lookout) learn(ctx context.Context, names []string) bool {
 			return false
 		}
 	}
+}
+
+// look at topics before their first row.
+func (l *lookout) look(ctx context.Context, names []string) ([]topicFacts, error) {
+	facts, err := l.k.learn(ctx, names)
+	if err == nil && l.ended != nil {
+		err = l.ended(ctx, facts)
+	}
+	return facts, err
+}
+
+func (l *lookout) lookError(err error, names []string) error {
+	const doing = "look up topics"
+	if _, told := errors.AsType[*AccessError](err); told {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return l.k.explain(err, doing, rightDescribe, fmt.Sprintf("topics %q", names))
 }
 
 // countPartitions tells people when a topic got more partitions: from then on

@@ -35,6 +35,8 @@ type tail struct {
 	topic   string
 	topicID [16]byte
 	leader  int32
+
+	partition int32
 }
 
 // newest returns the newest committed record of the pipeline. With a claim, whose
@@ -117,7 +119,7 @@ func (t *tail) offset(ctx context.Context, which int64, isolation int8) (int64, 
 	topic := kmsg.NewListOffsetsRequestTopic()
 	topic.Topic = t.topic
 	partition := kmsg.NewListOffsetsRequestTopicPartition()
-	partition.Timestamp = which
+	partition.Partition, partition.Timestamp = t.partition, which
 	topic.Partitions = append(topic.Partitions, partition)
 	req.Topics = append(req.Topics, topic)
 	raw, err := t.k.client.Broker(int(t.leader)).RetriableRequest(ctx, req)
@@ -211,7 +213,7 @@ func (t *tail) scan(ctx context.Context, start, end int64) (found *kgo.Record, e
 // aborted transactions and markers move them, and show no record.
 func (t *tail) window(ctx context.Context, from, to int64) (found *kgo.Record, err error) {
 	for at := from; at < to; {
-		answer, err := t.fetch(ctx, at)
+		answer, err := t.fetch(ctx, at, readCommitted)
 		if err != nil {
 			return nil, err
 		}
@@ -239,15 +241,15 @@ func (t *tail) window(ctx context.Context, from, to int64) (found *kgo.Record, e
 	return found, nil
 }
 
-func (t *tail) fetch(ctx context.Context, offset int64) (*kmsg.FetchResponseTopicPartition, error) {
+func (t *tail) fetch(ctx context.Context, offset int64, isolation int8) (*kmsg.FetchResponseTopicPartition, error) {
 	req := kmsg.NewPtrFetchRequest()
-	req.ReplicaID, req.IsolationLevel = -1, readCommitted
+	req.ReplicaID, req.IsolationLevel = -1, isolation
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(fetchWait.Milliseconds()), 1, fetchBytes
 	req.SessionEpoch = -1 // no fetch session
 	topic := kmsg.NewFetchRequestTopic()
 	topic.Topic, topic.TopicID = t.topic, t.topicID
 	partition := kmsg.NewFetchRequestTopicPartition()
-	partition.CurrentLeaderEpoch = -1
+	partition.Partition, partition.CurrentLeaderEpoch = t.partition, -1
 	partition.FetchOffset, partition.PartitionMaxBytes = offset, fetchBytes
 	topic.Partitions = append(topic.Partitions, partition)
 	req.Topics = append(req.Topics, topic)

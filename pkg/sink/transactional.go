@@ -108,7 +108,7 @@ func (c *Claim) NewTransactional(base checkpoint.Record, o TransactionalOptions)
 	t.promise = t.onAnswer
 	t.tasks, t.stopTasks = context.WithCancel(context.Background())
 	t.lookout, t.framing = newLookout(c.k, t.box), newFraming(c.k, t.box)
-	t.lookout.transactional = true
+	t.lookout.transactional, t.lookout.ended = true, c.awaitEnded
 	t.open()
 	t.running.Go(func() { t.lookout.run(t.tasks) })
 	t.running.Go(func() { t.framing.run(t.tasks) })
