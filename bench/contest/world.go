@@ -51,8 +51,11 @@ func usual(rows, perTx int) work {
 
 func (j work) String() string {
 	text := fmt.Sprintf("%s rows of %s B, %s per transaction", humanize.Comma(int64(j.Rows)), humanize.Comma(int64(j.Bytes)), humanize.Comma(int64(j.PerTx)))
-	if j.Topics > 1 || j.Partitions != 3 {
-		text += fmt.Sprintf(", %d topics of %d partitions", j.Topics, j.Partitions)
+	switch {
+	case j.Topics > 1:
+		text += fmt.Sprintf(", topics: %d, partitions of each: %d", j.Topics, j.Partitions)
+	case j.Partitions != 3:
+		text += fmt.Sprintf(", partitions: %d", j.Partitions)
 	}
 	return text
 }

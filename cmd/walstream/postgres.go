@@ -67,7 +67,7 @@ func postgresProblem(err error) error {
 	}
 	switch {
 	case strings.HasPrefix(text, "failed to parse as URL"):
-		return errors.New("is no URL such as postgres://user:password@host:5432/database; in a password @ : / % ? # are written %40 %3A %2F %25 %3F %23")
+		return errors.New("is no URL such as postgres://user:password@host:5432/database; in a password @ : / % ? # are written %40 %3A %2F %25 %3F %23, and a Unix socket is postgres:///database?host=/directory")
 	case strings.HasPrefix(text, "failed to parse as keyword/value"):
 		return errors.New("is neither a URL postgres://user:password@host:5432/database nor a DSN host=... user=... dbname=...; a value with blanks or quotes is put in single quotes")
 	case strings.HasPrefix(text, "invalid port"):
