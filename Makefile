@@ -243,6 +243,10 @@ bench-micro: $(BENCHSTAT) ## parse, assemble, map, encode, ledger, core against 
 bench-gate: ## micro-benchmarks: no more allocations and bytes than recorded
 	@$(GO) run ./bench/micro
 
+.PHONY: bench-snapshot
+bench-snapshot: build ## the rows from before the slot, with a writer and kill -9, against COPY; ROWS=5000000 KILLS=20
+	@$(GO) run ./bench/snapshot -rows $(or $(ROWS),5000000) -kills $(if $(filter file default undefined,$(origin KILLS)),20,$(KILLS))
+
 ##################################################### CI
 
 .PHONY: ci

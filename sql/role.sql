@@ -23,14 +23,18 @@
 --                        synchronous standby. Without it walstream works, and says less.
 --
 -- Not granted, because streaming does without: SELECT on any table, USAGE on any
--- schema, ownership, CREATE. Two things take more, once or now and then:
+-- schema, ownership, CREATE. Two things take more, once or where it is asked for:
 --
 --   the publication      the table's owner makes it (CREATE on the database); walstream
 --                        check prints the statement. A role that owns the table makes
 --                        its publication itself.
---   reading the table    --snapshot initial|only and walstream audit:
+--   reading the table    --snapshot initial|only, walstream audit and walstream prune:
 --                          GRANT USAGE ON SCHEMA public TO walstream;
 --                          GRANT SELECT ON public.outbox TO walstream;
+--                        beside that, only where they are set, or for walstream prune:
+--                        --retention:        GRANT DELETE ON public.outbox TO walstream;
+--                        --stamp:            GRANT UPDATE (published_at) ON public.outbox TO walstream;
+--                        --drop-partitions:  GRANT <the table's owner> TO walstream;
 
 BEGIN;
 

@@ -7,26 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/walstream/walstream/internal/service"
-	"github.com/walstream/walstream/internal/testenv"
+	"github.com/walstream/walstream/bench/internal/tooltest"
 )
 
 // The short form of make chaos. It needs the real servers.
 func TestChaos(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: -short")
-	}
-	pg := testenv.NewPostgres(t, postgresOptions)
-	kafka := testenv.NewKafka(t, kafkaOptions)
-	dir := t.TempDir()
-	binary, err := service.Build(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pg, kafka, binary := tooltest.Servers(t, postgresOptions, kafkaOptions)
 	started := time.Now()
 	report, err := run(t.Context(), options{
 		faults: 12, seed: rand.Uint64(), rate: 600, bigRows: 5000, bigEvery: 3 * time.Second, longest: 2 * time.Second, delivery: "exactly-once",
-		binary: binary, log: filepath.Join(dir, "walstream.log"),
+		binary: binary, log: filepath.Join(t.TempDir(), "walstream.log"),
 		say: func(format string, args ...any) {
 			t.Logf("%6.1fs %s", time.Since(started).Seconds(), fmt.Sprintf(format, args...))
 		},

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/walstream/walstream/bench/internal/tool"
 )
 
 // watched is what was seen of a contender's process and of its walsender while
@@ -79,43 +75,8 @@ func (w *watcher) walsender() (pid int) {
 	return pid
 }
 
-// peakRSS is VmHWM, not the maxrss of rusage: a forked child begins that with
-// its parent's memory.
 func peakRSS(pid int) (int64, error) { return memory(pid, "VmHWM") }
 
-// memory is a line of /proc/pid/status, in bytes.
-func memory(pid int, name string) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(text) {
-		if fields := strings.Fields(string(line)); len(fields) == 3 && fields[0] == name+":" {
-			kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
-			return kilobytes << 10, err
-		}
-	}
-	return 0, errors.New("no " + name)
-}
+func memory(pid int, name string) (int64, error) { return tool.Memory(pid, name) }
 
-// ticks per second in /proc, the same on every Linux.
-const ticks = 100
-
-// cpuTime is utime and stime of /proc/pid/stat, the 14th and 15th field; they
-// follow a name in brackets that may hold anything.
-func cpuTime(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, errors.New("unknown format")
-	}
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * time.Second / ticks, err
-}
+func cpuTime(pid int) (time.Duration, error) { return tool.CPUTime(pid) }

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/walstream/walstream/internal/service"
-	"github.com/walstream/walstream/internal/testenv"
+	"github.com/walstream/walstream/bench/internal/tooltest"
 )
 
 // The short form of make crash, in both deliveries. It needs the real servers.
@@ -19,20 +18,11 @@ func TestCrash(t *testing.T) {
 }
 
 func crash(t *testing.T, delivery string) {
-	if testing.Short() {
-		t.Skip("skipped: -short")
-	}
-	pg := testenv.NewPostgres(t, postgresOptions)
-	kafka := testenv.NewKafka(t, kafkaOptions)
-	dir := t.TempDir()
-	binary, err := service.Build(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pg, kafka, binary := tooltest.Servers(t, postgresOptions, kafkaOptions)
 	started := time.Now()
 	report, err := run(t.Context(), options{
 		kills: 4, brokerRestarts: 1, rate: 2000, partitions: 6, seed: rand.Uint64(), delivery: delivery,
-		binary: binary, log: filepath.Join(dir, "walstream.log"),
+		binary: binary, log: filepath.Join(t.TempDir(), "walstream.log"),
 		say: func(format string, args ...any) {
 			t.Logf("%6.1fs %s", time.Since(started).Seconds(), fmt.Sprintf(format, args...))
 		},

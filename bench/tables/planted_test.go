@@ -10,7 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/walstream/walstream/internal/service"
+	"github.com/walstream/walstream/bench/internal/tooltest"
 	"github.com/walstream/walstream/internal/testenv"
 )
 
@@ -172,15 +172,7 @@ func pair(t *testing.T, all []*kgo.Record, pipeline string) (a, b int) {
 // TestPlantedFaults: a round with nothing wrong, then the same records with one
 // fault each, as a walstream that has it would have published them.
 func TestPlantedFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: -short")
-	}
-	pg := testenv.NewPostgres(t, testenv.PGOptions{Major: testenv.NewestMajor})
-	kafka := testenv.NewKafka(t, testenv.KafkaOptions{Props: map[string]string{"log.retention.ms": "-1"}})
-	binary, err := service.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pg, kafka, binary := tooltest.Servers(t, testenv.PGOptions{Major: testenv.NewestMajor}, testenv.KafkaOptions{Props: map[string]string{"log.retention.ms": "-1"}})
 	r := &round{o: &options{binary: binary}, seed: plantedSeed, pg: pg, brokers: kafka.Brokers, dir: t.TempDir()}
 	t.Cleanup(func() {
 		if err := r.close(); err != nil {

@@ -5,22 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/walstream/walstream/internal/service"
-	"github.com/walstream/walstream/internal/testenv"
+	"github.com/walstream/walstream/bench/internal/tooltest"
 )
 
 // The whole run, small: it keeps the tool working. Of the times it knows only
 // that a loaded machine keeps them within a multiple.
 func TestTakeover(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: -short")
-	}
-	pg := testenv.NewPostgres(t, postgresOptions)
-	kafka := testenv.NewKafka(t, kafkaOptions)
-	binary, err := service.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	pg, kafka, binary := tooltest.Servers(t, postgresOptions, kafkaOptions)
 	limits = map[string]float64{kill: 20_000, sigterm: 10_000}
 	report, err := run(t.Context(), options{rounds: 1, rate: 50, binary: binary, log: filepath.Join(t.TempDir(), "log"), say: t.Logf}, pg, kafka)
 	if err != nil {

@@ -37,7 +37,7 @@ func check(ctx context.Context, c *Config, k *Check, s streams) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	findings := pipeline.Check(ctx, cfg)
+	findings := append(pipeline.Check(ctx, cfg), c.checkRetention(ctx)...)
 	end := verdict(findings)
 	print := printFindings
 	if k.JSON {

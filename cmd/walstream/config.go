@@ -103,6 +103,13 @@ type Config struct {
 	LogFormat     string `name:"log-format" group:"Operation" default:"auto" values:"auto,json,console" help:"auto is console on a terminal, json elsewhere"`
 	Pprof         bool   `name:"pprof" group:"Operation" default:"false" help:"serve the profiles of the Go runtime under /debug/pprof/"`
 
+	// Half a thousandth of a week: nobody's table is noticeably larger for it.
+	Retention         time.Duration `name:"retention" group:"Retention" default:"0s" range:"0s..87600h" help:"delete rows that are published and were made longer ago, e.g. 7d; 0s: keep them"`
+	RetentionColumn   string        `name:"retention-column" group:"Retention" placeholder:"COLUMN" help:"when a row was made; empty: timestamp-column, else created_at"`
+	RetentionInterval time.Duration `name:"retention-interval" group:"Retention" default:"5m" range:"1s..24h" help:"pause between two passes through the table, of retention and stamp"`
+	DropPartitions    bool          `name:"drop-partitions" group:"Retention" default:"false" help:"retention and prune: drop range partitions in place of their rows"`
+	Stamp             string        `name:"stamp" group:"Retention" placeholder:"COLUMN" help:"set this column, where it is NULL, when the row is published, e.g. published_at"`
+
 	AdoptSlot         pglogrepl.LSN `name:"adopt-slot" group:"Answers to a refusal" placeholder:"LSN" help:"take over a slot without a checkpoint"`
 	AcceptGap         LSNRange      `name:"accept-gap" group:"Answers to a refusal" placeholder:"LSN..LSN" help:"go on behind rows never published"`
 	AcceptServer      string        `name:"accept-server" group:"Answers to a refusal" placeholder:"ID" help:"go on with another system identifier"`

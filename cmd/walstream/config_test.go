@@ -429,7 +429,7 @@ func TestHelpOfCommandsFitsAScreen(t *testing.T) {
 		if code := run(t.Context(), []string{command, "--help"}, nil, streams{out: &out, err: &out}); code != 0 {
 			t.Fatalf("%s: exit code %d: %s", command, code, out.String())
 		}
-		if n := strings.Count(out.String(), "\n"); n > 34 {
+		if n := strings.Count(out.String(), "\n"); n > 38 {
 			t.Errorf("%s: %d lines", command, n)
 		}
 		for line := range strings.Lines(out.String()) {

@@ -114,7 +114,7 @@ func TestNearest(t *testing.T) {
 		{"kafka-sasl-pasword", "kafka-sasl-password"},
 		{"loglevel", "log-level"},
 		{"grace", "shutdown-grace"},
-		{"partitions", "topic-partitions"},
+		{"replication-factor", "topic-replication-factor"},
 	} {
 		if got := inv.config.report.unknown(c.name, ""); got != "is no setting; nearest: "+c.want {
 			t.Errorf("%s: %s", c.name, got)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"golang.org/x/term"
 
 	"github.com/walstream/walstream/internal/ops"
 	"github.com/walstream/walstream/pkg/checkpoint"
@@ -28,7 +27,11 @@ import (
 // stream runs the pipeline until it is stopped: SIGTERM or SIGINT drains it, a
 // second one leaves at once. Nothing is lost either way.
 func stream(ctx context.Context, c *Config, s streams) error {
-	log := newLogger(c, s.err)
+	lines, terminal, bar := s.err, isTerminal(s.err), &snapshotBar{out: s.err}
+	if c.wantsBar(terminal) {
+		lines = bar
+	}
+	log := newLoggerOn(c, lines, terminal)
 	// The level is the process's, so that it can be changed while it runs.
 	zerolog.SetGlobalLevel(log.GetLevel())
 	log = log.Level(zerolog.TraceLevel)
@@ -48,6 +51,8 @@ func stream(ctx context.Context, c *Config, s streams) error {
 		StallTimeout: c.StallTimeout, MaxInFlightBytes: cfg.Limits.Bytes, MaxRetainedWAL: int64(c.MaxRetainedWAL),
 		Progress: progress, Redact: c.Redact, Access: c.access(), Pprof: c.Pprof, Log: log,
 	}
+	stopRetention, startRetention := c.retain(ctx, &watched, log)
+	defer stopRetention()
 	cfg.Kafka.Metrics = sink.NewClientMetrics()
 	collectors := []prometheus.Collector{cfg.Kafka.Metrics}
 	if exporter := c.traces(log); exporter != nil {
@@ -66,6 +71,10 @@ func stream(ctx context.Context, c *Config, s streams) error {
 	defer server.Close()
 	defer watchHealth(ctx, watched, log)()
 	defer tellManager(ctx, watched, log)()
+	startRetention()
+	if c.wantsBar(terminal) {
+		defer bar.follow(progress)()
+	}
 	log.Info().Str("version", version).Str("pipeline", c.Pipeline).Str("slot", c.Slot).Str("http", server.Addr()).Msg("starting")
 	if err = classified(supervisor.Run(ctx)); err != nil {
 		message := "stopped: it needs a person"
@@ -170,9 +179,9 @@ func heedSignals(ctx context.Context, signals <-chan os.Signal, stop func(), log
 
 // newLogger writes JSON, or for people on a terminal. Every line passes through
 // Redact: an error of a library may quote an address with its password.
-func newLogger(c *Config, w io.Writer) zerolog.Logger {
-	file, isFile := w.(*os.File)
-	terminal := isFile && term.IsTerminal(int(file.Fd()))
+func newLogger(c *Config, w io.Writer) zerolog.Logger { return newLoggerOn(c, w, isTerminal(w)) }
+
+func newLoggerOn(c *Config, w io.Writer, terminal bool) zerolog.Logger {
 	w = redactingWriter{c, w}
 	if c.LogFormat == "console" || (c.LogFormat == "auto" && terminal) {
 		w = zerolog.ConsoleWriter{Out: w, TimeFormat: "15:04:05.000", NoColor: !terminal}

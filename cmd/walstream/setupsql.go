@@ -84,9 +84,7 @@ func (p *setupPlan) sql() string {
 	}
 	say("GRANT pg_read_all_stats TO %s;", role)
 	say("GRANT CONNECT ON DATABASE %s TO %s;", database, role)
-	for _, t := range p.publication.Tables {
-		say("-- Only walstream audit reads the table: GRANT SELECT ON %s TO %s;", Table{t.Schema, t.Name}, role)
-	}
+	p.tableRights(say, role)
 	say("")
 	say("-- 2. The publication: inserts only, and the columns that are mapped.")
 	if p.guessed {
@@ -117,6 +115,30 @@ func (p *setupPlan) sql() string {
 		say("SELECT lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput');", quoteText(p.config.Slot))
 	}
 	return b.String()
+}
+
+// tableRights are those that settings take beside the stream; it takes none.
+func (p *setupPlan) tableRights(say func(format string, args ...any), role string) {
+	for _, t := range p.publication.Tables {
+		table := Table{t.Schema, t.Name}
+		if !p.config.retains() {
+			say("-- Only walstream audit and prune look at the table: GRANT SELECT ON %s TO %s;", table, role)
+			continue
+		}
+		rights := []string{"SELECT"}
+		if p.config.Retention > 0 {
+			rights = append(rights, "DELETE")
+		}
+		if p.config.Stamp != "" {
+			rights = append(rights, "UPDATE ("+quoteIdentifier(p.config.Stamp)+")")
+		}
+		say("-- What --retention and --stamp take.")
+		say("GRANT USAGE ON SCHEMA %s TO %s;", quoteIdentifier(t.Schema), role)
+		say("GRANT %s ON %s TO %s;", strings.Join(rights, ", "), table, role)
+		if p.config.Retention > 0 && p.config.DropPartitions {
+			say("-- --drop-partitions takes the table's ownership: make %s a member of its owner.", role)
+		}
+	}
 }
 
 func quoteText(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

@@ -51,6 +51,7 @@ func (c *Config) validate() {
 	c.checkRegistry()
 	c.checkTopics()
 	c.checkOperation()
+	c.validateRetention()
 	if r.set("outboxes") {
 		c.checkOutboxes()
 	} else {
@@ -241,6 +242,17 @@ func (c *Config) checkFromStandby() {
 	}
 	if options := c.postgresOptions(); options.Servers() > 1 {
 		c.report.refuse("from-standby", "needs an address of one server: a slot made on a standby server is on that one only")
+	}
+}
+
+func (c *Config) validateRetention() {
+	if c.Sink != "stdout" {
+		return
+	}
+	for _, name := range []string{"retention", "stamp"} {
+		if c.report.set(name) {
+			c.report.refuse(name, "has no effect: --sink stdout publishes nothing")
+		}
 	}
 }
 

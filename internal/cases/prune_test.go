@@ -15,6 +15,24 @@ import (
 	"github.com/walstream/walstream/pkg/decode"
 )
 
+// noteGone writes down what the slot had confirmed when a row was deleted, or
+// stamped; ever are the ids of all rows that were committed.
+func (r *rig) noteGone() {
+	r.t.Helper()
+	r.exec(`CREATE TABLE ever (id uuid PRIMARY KEY); CREATE TABLE gone (id uuid, confirmed pg_lsn);
+		CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+			INSERT INTO gone SELECT OLD.id, confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '` + r.slot + `';
+			RETURN CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END; END $$;
+		CREATE TRIGGER note BEFORE DELETE OR UPDATE ON bank_outbox FOR EACH ROW EXECUTE FUNCTION note()`)
+}
+
+// seeded returns randomness of a seed that the test's log has.
+func (r *rig) seeded() *rand.Rand {
+	seed := rand.Uint64()
+	r.t.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
 // walstream prune deletes no row that is not published: while rows are written that
 // look old the moment they are, in transactions that stay open for a while, and
 // walstream is stopped, killed and started.
@@ -22,13 +40,8 @@ func TestPruneRaces(t *testing.T) {
 	t.Parallel()
 	inBoth(t, func(t *testing.T) {
 		r := sharedRig(t)
-		r.exec(`CREATE TABLE ever (id uuid PRIMARY KEY); CREATE TABLE gone (id uuid, confirmed pg_lsn);
-			CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				INSERT INTO gone SELECT OLD.id, confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '` + r.slot + `'; RETURN OLD; END $$;
-			CREATE TRIGGER note BEFORE DELETE ON bank_outbox FOR EACH ROW EXECUTE FUNCTION note()`)
-		seed := rand.Uint64()
-		rnd := rand.New(rand.NewPCG(seed, 0))
-		t.Logf("seed %d", seed)
+		r.noteGone()
+		rnd := r.seeded()
 		s := r.warm()
 		stop := r.writeOldRows(rnd.Uint64())
 		deleted := 0

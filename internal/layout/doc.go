@@ -13,7 +13,7 @@
 //	checkpoint    -> history, decode
 //	history       -> standard library, pglogrepl.LSN
 //	decode        -> standard library, pglogrepl.LSN
-//	repeat        -> standard library; for sink and pipeline
+//	repeat        -> standard library; for sink, pipeline and prune
 //
 // depguard tells the same at the import's line; this test is the one that
 // nobody can switch off with a comment.

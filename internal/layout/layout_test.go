@@ -61,7 +61,7 @@ var layers = map[string][]string{
 	// The only layer that knows both ends: its loop and start order join them.
 	"pkg/pipeline": {"pkg/recovery", "pkg/sink", "pkg/snapshot", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/history", "pkg/decode", "pkg/repeat"},
 	// Beside it: reads both ends, and nothing below imports it.
-	"pkg/prune": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint"},
+	"pkg/prune": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/repeat"},
 	"pkg/audit": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode"},
 }
 

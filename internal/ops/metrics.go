@@ -111,7 +111,7 @@ var descs = []*prometheus.Desc{
 var restartReasons = []string{"slot-busy", "fenced", "type-changed", "server-stopping", "promoted", "silent", "paused", "postgres", "credentials", "isolating", "schema-registry", "kafka", "timeout"}
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(descs, slotDescs, rewindDescs) {
+	for _, d := range slices.Concat(descs, slotDescs, rewindDescs, retentionDescs) {
 		ch <- d
 	}
 }
@@ -157,6 +157,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.counters(s, p)
 	c.slot(s, p, now)
 	c.rewind(s, p, now)
+	c.retention(s)
 }
 
 func (c *collector) counters(s sample, p *pipeline.Progress) {

@@ -173,6 +173,14 @@ var stories = map[string]story{
 		p.Health.SafeWALSize = &low
 		return told(second, p, incident{Message: "Kafka does not answer: " + p.Trouble, First: start.Add(-2 * time.Minute), Last: start, Times: 3, Now: true})
 	},
+	"snapshot": func(second int) (status, error) {
+		p := streaming()
+		p.State, p.Counters.ProgressAt = pipeline.Snapshotting, start.Add(time.Duration(second)*time.Second)
+		p.Snapshot = &pipeline.SnapshotProgress{Since: start.Add(-time.Minute), Rows: 1_250_000, Resumed: 50_000, Estimate: 5_000_000, Keys: 321}
+		s, err := told(second, p)
+		s.Snapshot = newSnapshot(p.Snapshot, start)
+		return s, err
+	},
 	"blind": func(second int) (status, error) {
 		p := streaming()
 		p.Health = replication.Health{Err: errors.New(`read the health of slot "bank_outbox_slot": FATAL: too many connections`)}
@@ -183,11 +191,12 @@ var stories = map[string]story{
 func TestPageShowsEachState(t *testing.T) {
 	chromium := browser(t)
 	for name, want := range map[string][]string{
-		"streaming": {`class="good"`, ">streaming<", "16/B", "not acknowledged yet", "WAL kept for it", "connection refused", "kafka 1, postgres 2"},
+		"streaming": {`class="good"`, ">streaming<", "16/B", "not acknowledged yet", "WAL kept for it", "connection refused", "kafka 1, postgres 2", ">rows deleted<", "the role lacks DELETE"},
 		"standby":   {`class="good"`, ">standby<", "held by PID 4711", "takes over when the slot is free", ">not streaming<"},
 		"refused":   {`class="bad"`, ">refused<", "--accept-gap=16/B374D848..16/B374E100", "It needs a person", "now, since"},
 		"waiting":   {`class="bad"`, "waiting, unhealthy", "connection refused", "It starts again by itself", "postgres 18"},
 		"stalled":   {`class="bad"`, "streaming, unhealthy", "20 rows wait for Kafka to acknowledge them (dial tcp", "3 times", "raise max_slot_wal_keep_size now", "600 B more may be written"},
+		"snapshot":  {`class="good"`, ">snapshot<", "1,250,000 rows", "5,000,000 rows", "20,000", "3 min", "321 rows", `value="0.25"`},
 		"blind":     {`class="warn"`, "the slot cannot be read", "too many connections", "max_connections", "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {

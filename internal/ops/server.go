@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/walstream/walstream/pkg/pipeline"
+	"github.com/walstream/walstream/pkg/prune"
 	"github.com/walstream/walstream/pkg/repeat"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	// is red, in bytes; 0: no limit.
 	MaxRetainedWAL int64
 	Progress       func() *pipeline.Progress
+	// Retention is what takes old rows away beside the stream; nil: nothing does.
+	Retention func() *prune.Report
 	// Redact takes secrets out of a message: one of a library may quote an address
 	// with its password. May be nil.
 	Redact func(string) string

@@ -50,6 +50,7 @@ type status struct {
 	Errors           []incident        `json:"errors"`
 	Snapshot         *snapshot         `json:"snapshot,omitempty"`
 	Rewind           *rewind           `json:"rewind,omitempty"`
+	Retention        *retention        `json:"retention,omitempty"`
 }
 
 // snapshot under way.
@@ -109,7 +110,7 @@ func newStatus(cfg Config, p *pipeline.Progress, now time.Time) status {
 		InFlightEvents: p.InFlightEvents, InFlightBytes: p.InFlightBytes, MaxInFlightBytes: cfg.MaxInFlightBytes,
 		Events: p.Counters.Events, EventBytes: p.Counters.EventBytes, Transactions: p.Counters.Transactions,
 		Commits: p.Counters.Commits, Splits: p.Counters.Splits, Buckets: p.Counters.Buckets, Restarts: p.Restarts,
-		Snapshot: newSnapshot(p.Snapshot, now), Rewind: newRewind(p, now),
+		Snapshot: newSnapshot(p.Snapshot, now), Rewind: newRewind(p, now), Retention: newRetention(&cfg),
 	}
 	if s.Poisoned = p.Poisoned; s.Poisoned == nil {
 		s.Poisoned = sink.Poisoned{}
@@ -144,6 +145,9 @@ func (s *status) redact(redact func(string) string) {
 	}
 	if s.Rewind != nil {
 		s.Rewind.Reason = redact(s.Rewind.Reason)
+	}
+	if s.Retention != nil {
+		s.Retention.Error = redact(s.Retention.Error)
 	}
 	for i := range s.BadRows {
 		s.BadRows[i].Reason = redact(s.BadRows[i].Reason)

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/walstream/walstream/pkg/pipeline"
+	"github.com/walstream/walstream/pkg/prune"
 	"github.com/walstream/walstream/pkg/replication"
 )
 
@@ -17,6 +18,9 @@ func testConfig(p *pipeline.Progress) Config {
 	return Config{
 		Pipeline: "bank", Slot: "bank_slot", Delivery: "exactly-once", Version: "1.2.3", StallTimeout: time.Minute, MaxInFlightBytes: 32 << 20,
 		Progress: func() *pipeline.Progress { return p },
+		Retention: func() *prune.Report {
+			return &prune.Report{Deleted: 7, Stamped: 8, Dropped: 1, Oldest: time.Unix(1_700_000_000, 0), PassedAt: time.Unix(1_700_000_100, 0), Err: "the role lacks DELETE", ErrAt: time.Unix(1_700_000_200, 0)}
+		},
 	}
 }
 

@@ -50,7 +50,7 @@ function facts(id, pairs) {
 
 function showVerdict(s) {
   const grade = s.state === "refused" || !s.healthy ? "bad"
-    : s.state === "standby" || s.state === "streaming" && !s.reason && !s.slot_health.error ? "good" : "warn";
+    : s.state === "standby" || s.state === "snapshot" || s.state === "streaming" && !s.reason && !s.slot_health.error ? "good" : "warn";
   $("verdict").className = grade;
   set("state", s.healthy || s.state === "refused" ? s.state : `${s.state}, unhealthy`);
   set("reason", s.reason ?? "");
@@ -97,6 +97,29 @@ function showSlot(s) {
   $("slot-remedy").hidden = !h.remedy;
 }
 
+// showSnapshot says how far it is. What is left is the planner's guess, and may be off.
+function showSnapshot(s) {
+  const n = s.snapshot;
+  $("snapshot").hidden = !n;
+  if (!n) return;
+  if (n.rows_estimated > 0) $("snapshot-bar").setAttribute("value", Math.min(1, n.rows / n.rows_estimated));
+  else $("snapshot-bar").removeAttribute("value");
+  facts("snapshot-facts", [["published", rows(n.rows)], ["in the tables, by their statistics", known(n.rows_estimated, rows)],
+    ["rows a second", number(n.rows_per_second)], ["remaining", known(n.remaining_seconds, seconds)],
+    ["left to the stream", rows(n.rows_left_to_stream)]]);
+}
+
+function showRetention(s) {
+  const r = s.retention, now = Date.parse(s.now);
+  $("retention").hidden = !r;
+  if (!r) return;
+  const list = [["rows deleted", number(r.rows_deleted)], ["rows stamped", number(r.rows_stamped)], ["partitions dropped", number(r.partitions_dropped)],
+    ["oldest row", r.oldest_row ? ago(now, r.oldest_row) : "unknown"], ["last pass", r.passed_at ? ago(now, r.passed_at) : "none yet"]];
+  if (r.waits) list.push(["waits", r.waits]);
+  if (r.error) list.push([`error, ${ago(now, r.error_at)}`, r.error]);
+  facts("retention-facts", list);
+}
+
 function showErrors(s) {
   const now = Date.parse(s.now);
   const items = s.errors.map(e => {
@@ -134,6 +157,8 @@ function show(s) {
   showStages(s);
   showPlots(s);
   showSlot(s);
+  showSnapshot(s);
+  showRetention(s);
   const restarts = Object.entries(s.restarts).map(([reason, n]) => `${reason} ${number(n)}`).join(", ");
   facts("count-facts", [["rows", number(s.events)], ["bytes", bytes(s.event_bytes)], ["PostgreSQL transactions", number(s.transactions)],
     ["Kafka transactions", number(s.kafka_commits)], ["split transactions", number(s.split_transactions)], ["starts after an error", restarts || "none"]]);
