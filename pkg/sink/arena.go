@@ -28,17 +28,15 @@ type row struct {
 	flaw     *flaw            // what is wrong with it, when that is known before sending
 	skip     bool             // the policy leaves it out: acknowledged, not sent
 	unframed bool             // its value would have got the prefix of a schema
-	letter   bool             // it is a dead letter
+	numbered bool             // id is the number in its id column
+	timed    bool             // its timestamp is that of the timestamp column
+	apart    bool             // nothing else is under way with it, from when it goes until it is answered
+	id       int64            // see numbered
 	stand    *row             // the dead letter in its place
+	letterOf *row             // it is the dead letter of that one
 	room     int              // how much may be under way with it; 0: anything
 
-	id       int64 // in the id column, if numbered
-	numbered bool
-	timed    bool // created is the time of the timestamp column
-	created  time.Time
-
-	apart      bool // nothing else is under way with it, from when it goes until it is answered
-	compressed int  // its size then; 0: not known
+	compressed int // its size when it goes apart; 0: not known
 }
 
 // fits says whether it may go now, with so much under way.
@@ -81,7 +79,7 @@ func (a *arena) row(ctx context.Context, e *outbox.Event, topic string, t checkp
 	a.rows = a.rows[1:]
 	*r = row{
 		shared: ctx, ticket: t, position: e.Position, rowID: e.RowID, table: e.Table, size: recordSize(e), weight: e.Size(),
-		id: e.ID, numbered: e.Numbered, timed: e.Timed, created: e.Timestamp,
+		id: e.ID, numbered: e.Numbered, timed: e.Timed,
 		record: kgo.Record{
 			Topic: topic, Partition: e.Partition, Timestamp: e.Timestamp,
 			Key: a.copy(e.Key), Value: a.copy(e.Value), Headers: a.copyHeaders(e.Headers),

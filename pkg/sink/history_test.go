@@ -201,3 +201,33 @@ func TestHistoryTopicIsMadeAndProved(t *testing.T) {
 	_, err = claimIn(within(t, 20*time.Second), open(t, wide))
 	mustContain(t, err, "has 2 partitions", "--history-retention 0s")
 }
+
+// What history adds to a row, and in at-least-once to a transaction, allocates nothing.
+func TestHistoryAllocatesNothing(t *testing.T) {
+	e := event("t", "k", "v", 1)
+	e.Table, e.ID, e.Numbered = "public.outbox", 7, true
+	lsn := pglogrepl.LSN(1000)
+	d := &ended{recorder: history.NewRecorder(history.Identity{}, lsn)}
+	transaction := func() {
+		lsn += 16
+		d.take(e)
+		d.take(e)
+		d.end(checkpoint.Edge{Covered: lsn, CommitLSN: lsn - 8})
+	}
+	for range 100 {
+		transaction()
+	}
+	d.covered(checkpoint.Edge{Covered: lsn})
+	if n := testing.AllocsPerRun(1000, func() {
+		transaction()
+		d.covered(checkpoint.Edge{Covered: lsn - 160})
+	}); n != 0 {
+		t.Errorf("at-least-once: %v allocations a transaction of two rows", n)
+	}
+	r := &row{table: "public.outbox", id: 7, numbered: true, begun: &checkpoint.Edge{}}
+	c := &tally{recorder: history.NewRecorder(history.Identity{}, 1000)}
+	c.take(r)
+	if n := testing.AllocsPerRun(1000, func() { c.take(r) }); n != 0 {
+		t.Errorf("exactly-once: %v allocations a row", n)
+	}
+}

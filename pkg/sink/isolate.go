@@ -88,7 +88,7 @@ func (f *failure) badTime() error {
 // at the next start. All this is remembered by the process, not by Kafka.
 func (l *lookout) isolate(f *failure, verdict error) error {
 	delivery, ok := errors.AsType[*DeliveryError](verdict)
-	if !ok || !f.sent || f.row.letter {
+	if !ok || !f.sent || f.row.letterOf != nil {
 		return verdict
 	}
 	poison := &l.k.cfg.Seen.poison

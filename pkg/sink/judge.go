@@ -196,8 +196,7 @@ func (f *front) bury(r *row, fl *flaw) (*row, error) {
 		return nil, fmt.Errorf("%w; and it cannot become a dead letter: topic %q: %w", fl, f.letters.name, err)
 	}
 	d := f.arena.row(f.records, e, f.letters.name, r.ticket)
-	d.weight, d.begun, d.letter = r.weight, r.begun, true
-	d.table, d.id, d.numbered, d.timed, d.created = r.table, r.id, r.numbered, r.timed, r.created
+	d.weight, d.begun, d.letterOf = r.weight, r.begun, r
 	return d, nil
 }
 

@@ -306,7 +306,7 @@ func (l *lookout) verdict(ctx context.Context, f *failure) error {
 		return l.k.explain(err, "publish", rightWrite, topic)
 	case !f.sent:
 		return f.unsent()
-	case f.row.letter && isRefusal(err):
+	case f.row.letterOf != nil && isRefusal(err):
 		return f.row.deliveryError(fmt.Errorf("kafka refuses the dead letter: %w", err))
 	case errors.Is(err, kerr.InvalidTimestamp):
 		return f.badTime()
@@ -352,7 +352,7 @@ func (l *lookout) tooLarge(ctx context.Context, f *failure) error {
 		return f.row.deliveryError(facts.err)
 	case f.row.size > facts.limit && !mayFit:
 		return f.row.deliveryError(l.k.tooLarge(f.row, facts.limit, facts.assumed, f.err))
-	case f.sent && before == facts.limit && !f.row.letter: // the batch fitted, as far as we can tell
+	case f.sent && before == facts.limit && f.row.letterOf == nil: // the batch fitted, as far as we can tell
 		return f.row.deliveryError(&flaw{class: ClassTooLarge, told: true, err: fmt.Errorf("kafka finds it too large, in spite of the topic's max.message.bytes of %d: %w", facts.limit, f.err)})
 	}
 	// The row fits by itself: the limit has changed since it was read.

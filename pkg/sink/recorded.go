@@ -182,7 +182,10 @@ func (t *tally) take(r *row) {
 		t.begun = r.begun
 		open.Commit(r.begun.CommitLSN, r.begun.CommitTime)
 	}
-	open.Add(&history.Row{Table: r.table, ID: r.id, Numbered: r.numbered, Created: r.created, Timed: r.timed, Bytes: r.weight})
+	if r.letterOf != nil {
+		r = r.letterOf
+	}
+	open.Add(&history.Row{Table: r.table, ID: r.id, Numbered: r.numbered, Created: r.record.Timestamp, Timed: r.timed, Bytes: r.weight})
 }
 
 // ended are the transactions that no checkpoint covers yet. In at-least-once rows go

@@ -108,7 +108,7 @@ func (r *runs) longest() (n int) {
 
 // published is told, inside a promise, of every row that Kafka has acknowledged.
 func (p *poison) published(r *row) {
-	if !p.runs.any.Load() || r.letter {
+	if !p.runs.any.Load() || r.letterOf != nil {
 		return
 	}
 	p.mu.Lock()
