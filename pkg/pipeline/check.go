@@ -195,8 +195,6 @@ func remedy(err error) string {
 		return "see that the server runs, and that host, port and the network let this machine in (--postgres, or PGHOST and PGPORT)"
 	case errors.Is(err, replication.ErrServerStopping):
 		return "check again when the server takes connections"
-	case errors.Is(err, replication.ErrAuthentication):
-		return "see user and password, and the line of pg_hba.conf that lets this user in from here"
 	case errors.Is(err, replication.ErrNoDatabase), errors.Is(err, replication.ErrTLS), errors.Is(err, replication.ErrAddress):
 		return "mend the address (--postgres, or the PG* variables)"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -36,6 +37,8 @@ func classifyLogin(err error) error {
 		return &RightError{What: "the LOGIN attribute", SQL: fmt.Sprintf("ALTER ROLE %s LOGIN;", quoteIdentifier(cfg.User)), Err: err}
 	}
 	switch database := cfg.Database; {
+	case pg.Code == stateInvalidPassword, pg.Code == stateInvalidAuthorization:
+		return fmt.Errorf("%w%s: %w", ErrAuthentication, wayIn(cfg, pg), err)
 	case pg.Code == stateUndefinedDatabase:
 		return fmt.Errorf("%w: %w", ErrNoDatabase, err)
 	case pg.Code != stateInsufficientRights:
@@ -56,6 +59,36 @@ func classifyLogin(err error) error {
 	}
 }
 
+// wayIn is what a person does about a login that is refused. A server does not say
+// whether the password is wrong or the role is missing, but for methods without a
+// password. Its routines are not translated, as its messages are.
+func wayIn(cfg *pgconn.Config, pg *pgconn.PgError) string {
+	role := quoteIdentifier(cfg.User)
+	switch {
+	case pg.Code == stateInvalidPassword:
+		return fmt.Sprintf("; give the password of role %s (--postgres-password-file, PGPASSWORD, ~/.pgpass, or in --postgres), "+
+			"or set it on the server: ALTER ROLE %s PASSWORD '...'; a role that does not exist is refused in the same words (CREATE ROLE %s LOGIN REPLICATION PASSWORD '...';)",
+			role, role, role)
+	case pg.Routine == "InitializeSessionUserId":
+		return fmt.Sprintf("; name another role in --postgres (or PGUSER), or make it: CREATE ROLE %s LOGIN REPLICATION PASSWORD '...';", role)
+	case pg.Routine == "auth_failed":
+		return fmt.Sprintf("; the method that pg_hba.conf asks of role %s is not met: the name in the client certificate (sslcert), "+
+			"or that of the operating system's user, must be the role's, or be mapped to it in pg_ident.conf; the server's log has the line", role)
+	case strings.Contains(pg.Message, "client certificate"):
+		return fmt.Sprintf("; pg_hba.conf asks role %s for a certificate of an authority in the server's ssl_ca_file: give it by sslcert and sslkey in --postgres", role)
+	}
+	// The keyword replication is for physical replication: ours takes the line of the database.
+	return fmt.Sprintf("; no line of pg_hba.conf lets role %s in from here: add one for database %s (hostssl is for sslmode=require and stricter, hostnossl for sslmode=disable), "+
+		"then SELECT pg_reload_conf();", role, cfg.Database)
+}
+
+// isRefusedCertificate: the server ends the session over the certificate that it was
+// shown, which TLS 1.3 says only after the handshake.
+func isRefusedCertificate(err error) bool {
+	alert, ok := errors.AsType[*net.OpError](err)
+	return ok && alert.Op == "remote error" && strings.Contains(alert.Error(), "certificate")
+}
+
 // isPooler: PostgreSQL names the routine of its code in every error, a pooler does
 // not. What else a pooler says by this SQLSTATE, such as that the server is down,
 // may pass.
@@ -71,6 +104,10 @@ func classifyTLS(cfg *pgconn.Config, err error) error {
 	plain := cfg.TLSConfig == nil
 	for _, f := range cfg.Fallbacks {
 		plain = plain || f.TLSConfig == nil
+	}
+	if isRefusedCertificate(err) {
+		return fmt.Errorf("%w; it does not take the client certificate (sslcert): give one that is valid now, "+
+			"and signed by an authority in the server's ssl_ca_file: %w", ErrAuthentication, err)
 	}
 	tries := leaves(err)
 	refused := 0
