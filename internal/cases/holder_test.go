@@ -113,3 +113,36 @@ func TestC12ForeignHolder(t *testing.T) {
 		t.Errorf("%d duplicates", duplicates)
 	}
 }
+
+// An instance that was left under the pipeline's earlier name stands by for one that
+// it will never take over from, and says so wherever somebody looks.
+func TestC12LeftBehind(t *testing.T) {
+	t.Parallel()
+	r := onceRig(t)
+	r.check(r.warm().Stop(20 * time.Second))
+	r.slotFree(10 * time.Second)
+	r.exec(dropOnly, r.slot)
+	newer := r.pipeline + "-2"
+	r.check(r.stream("--pipeline", newer).WaitStreaming(r.ctx))
+	left := r.start()
+	_, reason := r.standsBy(left)
+	code, ready, err := left.Get(r.ctx, "/readyz")
+	r.check(err)
+	if code != 200 {
+		t.Errorf("/readyz answers %d: a rolling change of the name would never end", code)
+	}
+	_, status, err := left.Get(r.ctx, "/status")
+	r.check(err)
+	for where, text := range map[string]string{"reason": reason, "/readyz": string(ready), "log": left.Log(), "/status": string(status)} {
+		if !strings.Contains(text, "--pipeline="+newer) || !strings.Contains(text, "left behind") {
+			t.Errorf("%s does not name the newer pipeline: %s", where, text)
+		}
+	}
+	if !strings.Contains(left.Log(), `"level":"warn"`) || !strings.Contains(string(status), "give this instance that name") {
+		t.Errorf("no warning, or no remedy:\n%s\n%s", left.Log(), status)
+	}
+	out, _ := r.command([]string{"status"}, "--pipeline", r.pipeline)
+	if !strings.Contains(out, "held by another program") {
+		t.Errorf("walstream status:\n%s", out)
+	}
+}

@@ -16,6 +16,8 @@ const unheard = 5 * time.Second
 // cause names what holds a stalled pipeline up, and what a person does about it.
 func cause(p *pipeline.Progress) (cause, remedy string) {
 	switch {
+	case p.State == pipeline.Standby && p.ForeignHolder:
+		return p.Reason, "Where the holder is walstream under a newer --pipeline: give this instance that name, or stop it. Else end the holder by the statement of the reason."
 	case p.Reason != "":
 		return p.Reason, stateRemedy(p.State)
 	case !p.HoldsSlot():

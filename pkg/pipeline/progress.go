@@ -41,7 +41,9 @@ type Progress struct {
 	// through meanwhile; zero while streaming or standing by.
 	DownSince time.Time
 	Reason    string // why it is in this state; empty when there is nothing to say
-	Restarts  map[string]uint64
+	// ForeignHolder, of Standby: the slot is not another instance's of this pipeline.
+	ForeignHolder bool
+	Restarts      map[string]uint64
 
 	Received, Published, Confirmed pglogrepl.LSN
 	InFlightEvents, InFlightBytes  int

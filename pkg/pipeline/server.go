@@ -161,14 +161,21 @@ func (r *run) standBy(ctx context.Context, busy error) error {
 			return busy
 		}
 		held := fmt.Sprintf("slot %q is held by %s", r.cfg.Slot, info.Holder())
-		if info.HeldBySomebodyElse(r.cfg.Postgres.ApplicationName) {
-			held += fmt.Sprintf(", which is no instance of this pipeline: where it is not to have the slot, SELECT pg_terminate_backend(%d); frees it", info.ActivePID)
+		foreign := info.HeldBySomebodyElse(r.cfg.Postgres.ApplicationName)
+		if foreign {
+			held += fmt.Sprintf(", which is no instance of this pipeline, %s. If it is walstream under a newer --pipeline, this instance was left behind and takes over from nobody: "+
+				"start it with --pipeline=%s, or stop it. Where it is not to have the slot, SELECT pg_terminate_backend(%d); frees it", r.cfg.Pipeline, info.ApplicationName, info.ActivePID)
 		}
 		if p := r.Progress(); p.State != Standby || p.Reason != held {
-			r.log.Info().Str("holder", held).Msg("standing by: will take over when the slot is free")
+			event, says := r.log.Info(), "standing by: will take over when the slot is free"
+			if foreign {
+				event, says = r.log.Warn(), "standing by, but not for an instance of this pipeline"
+			}
+			event.Str("holder", held).Msg(says)
 			r.trouble.Well(time.Now()) // what comes next is the other instance's
 		}
 		r.board.state(Standby, held)
+		r.board.update(func(p *Progress) { p.ForeignHolder = foreign })
 		if err := r.session.Listen(ctx, jitter(maxStandby)); err != nil {
 			return err
 		}
