@@ -193,6 +193,7 @@ monitoring-check: ## alert rules, dashboard and runbooks against a scrape of the
 	  set -e; dir=$$(mktemp -d); trap 'rm -rf $$dir' EXIT; \
 	  cd deploy/prometheus && $(PROMTOOL) check rules walstream.rules.yml && $(PROMTOOL) test rules walstream.tests.yml && cd ../..; \
 	  $(GO) run ./deploy/live $$dir; \
+	  $(PROMTOOL) test rules $$dir/alerts.tests.yml; \
 	  for scrape in streaming standby; do $(PROMTOOL) check metrics < $$dir/$$scrape.txt; done; \
 	  cd deploy/check && WALSTREAM_MONITORING=$$dir $(GO) test -count=1 ./...
 

@@ -2,7 +2,8 @@
 // instances on one slot between test servers, one streaming, one standing by, and
 // one of another slot that publishes a snapshot and sends traces.
 //
-//	go run ./deploy/live DIR    writes DIR/streaming.txt, standby.txt and snapshot.txt
+//	go run ./deploy/live DIR    writes DIR/streaming.txt, standby.txt and snapshot.txt,
+//	                            and what alerts have to fire on: DIR/alerts.tests.yml
 package main
 
 import (
@@ -21,7 +22,7 @@ import (
 )
 
 func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if len(os.Args) != 2 {
 		fmt.Fprintln(os.Stderr, "live: name a directory")
@@ -88,7 +89,16 @@ func run(ctx context.Context, dir string) error {
 	if err := scrape(ctx, second, filepath.Join(dir, "standby.txt")); err != nil {
 		return err
 	}
-	return snapshot(ctx, db, options, filepath.Join(dir, "snapshot.txt"))
+	if err := snapshot(ctx, db, options, filepath.Join(dir, "snapshot.txt")); err != nil {
+		return err
+	}
+	second.Kill()
+	active.Kill()
+	s := &stage{binary: binary, schema: string(schema), postgres: postgres, kafka: kafka, db: db}
+	if err := s.provoke(ctx); err != nil {
+		return err
+	}
+	return writeAlerts(dir, "deploy/prometheus/walstream.rules.yml", s.states)
 }
 
 // snapshot scrapes one that takes its time: what is told only meanwhile is told.
