@@ -20,6 +20,7 @@ func newTestWorld(t *testing.T, o options) *world {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
+	t.Parallel()
 	pg := testenv.NewPostgres(t, postgresOptions)
 	kafka := testenv.NewKafka(t, kafkaOptions)
 	binary, err := service.Build(t.Context(), t.TempDir())

@@ -23,7 +23,7 @@ type leg struct {
 // for, so all pairs are there in each round.
 func legs(o options) []leg {
 	rows, rounds := o.rows, o.rounds
-	side := max(1, rounds/3)
+	side, corner := max(1, rounds/3), max(1, rounds/4)
 	size := func(bytes, perTx, rows int) work {
 		job := usual(rows, perTx)
 		job.Bytes = bytes
@@ -31,14 +31,14 @@ func legs(o options) []leg {
 	}
 	return []leg{
 		{work: size(1024, 100, rows), rounds: rounds, tuned: 1, others: 3, defaults: true},
-		{work: size(1024, 1, rows*2/3), rounds: rounds, tuned: 1, others: 3},
+		{work: size(1024, 1, rows/2), rounds: rounds, tuned: 1, others: 3},
 		{work: size(1024, 10_000, rows), rounds: side, tuned: side, others: side},
 		{work: size(256, 100, rows), rounds: side, tuned: side, others: side},
 		{work: size(4096, 100, rows/2), rounds: side, tuned: side, others: side},
-		{work: size(256, 1, rows/2), rounds: side, tuned: side},
-		{work: size(256, 10_000, rows), rounds: side, tuned: side},
-		{work: size(4096, 1, rows/3), rounds: side, tuned: side},
-		{work: size(4096, 10_000, rows/2), rounds: side, tuned: side},
+		{work: size(256, 1, rows/2), rounds: corner, tuned: corner},
+		{work: size(256, 10_000, rows), rounds: corner, tuned: corner},
+		{work: size(4096, 1, rows/3), rounds: corner, tuned: corner},
+		{work: size(4096, 10_000, rows/2), rounds: corner, tuned: corner},
 	}
 }
 

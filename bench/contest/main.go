@@ -87,15 +87,16 @@ func program(ctx context.Context) error {
 		}
 		defer w.close()
 		r := newReport(ctx, w, f)
-		if err := c.run(ctx, w, r, f); err != nil {
-			return err
+		wrong := c.run(ctx, w, r, f)
+		if len(r.Drains)+len(r.Latencies) == 0 {
+			return wrong
 		}
-		path, err := r.write(results, name)
+		path, err := r.write(results, name) // what was measured until then, too
 		if err != nil {
-			return err
+			return errors.Join(wrong, err)
 		}
 		o.say("%s\nraw results in %s", r.page(), path)
-		return errors.Join(tool.Result(r.result()), r.err())
+		return errors.Join(tool.Result(r.result()), r.err(), wrong)
 	})
 }
 
@@ -142,9 +143,9 @@ func parseOptions(c contest, args []string) (o options, results string, err erro
 		})
 	}
 	others := flags.String("contenders", or(os.Getenv("CONTENDERS"), c.others), "more of them, with commas: socket, debezium, or debezium-default, -tuned, -exactly-once; also by CONTENDERS")
-	flags.DurationVar(&o.pace.warmUp, "warm-up", 3*time.Second, "before each latency is measured")
-	flags.DurationVar(&o.pace.took, "measure", 8*time.Second, "each latency")
-	flags.DurationVar(&o.pace.idle, "idle", 6*time.Second, "to measure at rest")
+	flags.DurationVar(&o.pace.warmUp, "warm-up", 2*time.Second, "before each latency is measured")
+	flags.DurationVar(&o.pace.took, "measure", 6*time.Second, "each latency")
+	flags.DurationVar(&o.pace.idle, "idle", 4*time.Second, "to measure at rest")
 	flags.StringVar(&o.binary, "binary", "bin/walstream", "the walstream to measure")
 	flags.StringVar(&o.recvlogical, "pg-recvlogical", "", "the program; default: found on this machine, else fetched")
 	flags.StringVar(&o.log, "log", "", "directory for walstream's logs")

@@ -15,7 +15,7 @@ type bar struct {
 
 // bars draws a horizontal bar chart as SVG, readable on light and dark pages.
 func bars(title string, digits int, all []bar) string {
-	const left, width, height, top = 250, 420, 26, 40
+	const left, width, height, top = 310, 420, 26, 40
 	longest := 0.0
 	for _, b := range all {
 		longest = max(longest, slices.Max(b.values))
