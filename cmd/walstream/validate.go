@@ -240,6 +240,9 @@ func (c *Config) checkFromStandby() {
 	if c.Snapshot != string(pipeline.SnapshotNever) {
 		c.report.refuse("snapshot", "does not go with --from-standby: a snapshot is read from the primary")
 	}
+	if c.RewindWindow > 0 {
+		c.report.refuse("rewind-window", "does not go with --from-standby: rewind slots are for primaries, which keep them in bounds")
+	}
 	if options := c.postgresOptions(); options.Servers() > 1 {
 		c.report.refuse("from-standby", "needs an address of one server: a slot made on a standby server is on that one only")
 	}

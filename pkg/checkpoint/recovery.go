@@ -57,6 +57,7 @@ func (r *Record) Recover(server Server, window time.Duration, all bool) Recovery
 	switch {
 	case !sameServer || r.Timeline != server.Timeline && server.SwitchUnknown:
 		known.Forked = true
+	case r.Timeline != server.Timeline && r.InRecovery: // the stream went on over the switch point
 	case r.Timeline != server.Timeline && server.SwitchPoint < r.Reach() && r.kept(server):
 		known.Base = server.SwitchPoint // an idle position lay beyond it
 	case r.Timeline != server.Timeline && server.SwitchPoint < r.Reach():

@@ -70,6 +70,9 @@ type Decision struct {
 	// none was needed. The caller logs it and makes a new checkpoint at once, so
 	// that the answer does not fit again.
 	Accepted string
+	// Moved: the server is on another timeline than the checkpoint, which the caller
+	// makes durable at once: from then on an old primary is known for one.
+	Moved bool
 }
 
 // RefusalKind tells refusals apart, for exit codes and tests.
@@ -172,7 +175,8 @@ func Compare(record *Record, slot Slot, server Server, slotName string, accept A
 		}
 		edge = Edge{Covered: edge.Covered, Page: &page}
 	}
-	return Decision{Verdict: Continue, Start: edge, Accepted: strings.Join(accepted, ", ")}, nil
+	moved := !newServer && record.Timeline != server.Timeline
+	return Decision{Verdict: Continue, Start: edge, Accepted: strings.Join(accepted, ", "), Moved: moved}, nil
 }
 
 // CompareIdentity is the part of Compare that may be asked before the slot is

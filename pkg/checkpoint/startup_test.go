@@ -43,6 +43,11 @@ func (s situation) compare(accept Accept) (Decision, error) {
 	return Compare(s.record, s.slot, s.server, "outbox_slot", accept)
 }
 
+// moved: the server went on from the checkpoint's on another timeline.
+func (s situation) moved() bool {
+	return s.record != nil && s.record.SystemID == s.server.SystemID && s.record.Timeline != s.server.Timeline
+}
+
 func with(change func(*situation)) situation {
 	s := healthy()
 	change(&s)
@@ -60,31 +65,31 @@ func TestCompareStarts(t *testing.T) {
 		"checkpoint and slot are level": {with(func(s *situation) { s.slot.Confirmed = 10 * mib }), Decision{Verdict: Continue, Start: edge}},
 		"checkpoint at the WAL's end":   {with(func(s *situation) { s.server.Flushed = 10 * mib }), Decision{Verdict: Continue, Start: edge}},
 		"promoted behind the checkpoint": {
-			with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 4, 10*mib }), Decision{Verdict: Continue, Start: edge},
+			with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 4, 10*mib }), Decision{Verdict: Continue, Start: edge, Moved: true},
 		},
 		"promoted far behind it": {
-			with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 5, 15*mib }), Decision{Verdict: Continue, Start: edge},
+			with(func(s *situation) { s.server.Timeline, s.server.SwitchPoint = 5, 15*mib }), Decision{Verdict: Continue, Start: edge, Moved: true},
 		},
 		"promoted before an idle position, behind all that was published": {
 			with(func(s *situation) {
 				s.record.CommitLSN = 6 * mib
 				s.server.Timeline, s.server.SwitchPoint, s.slot.Confirmed, s.server.Flushed = 4, 7*mib, 6*mib, 8*mib
 			}),
-			Decision{Verdict: Continue, Start: Edge{Covered: 7 * mib, CommitLSN: 6 * mib, XID: 733, CommitTime: epoch}},
+			Decision{Verdict: Continue, Start: Edge{Covered: 7 * mib, CommitLSN: 6 * mib, XID: 733, CommitTime: epoch}, Moved: true},
 		},
 		"promoted under the stream from a standby server": {
 			with(func(s *situation) {
 				s.record.InRecovery = true
 				s.server.Timeline, s.server.SwitchPoint = 4, 7*mib
 			}),
-			Decision{Verdict: Continue, Start: edge},
+			Decision{Verdict: Continue, Start: edge, Moved: true},
 		},
 		"promoted behind a transaction that was published in part": {
 			with(func(s *situation) {
 				s.record.CommitLSN, s.record.Ordinal, s.record.Complete = 12*mib, 500, false
 				s.server.Timeline, s.server.SwitchPoint = 4, 12*mib+48
 			}),
-			Decision{Verdict: Continue, Start: Edge{Covered: 10 * mib, CommitLSN: 12 * mib, XID: 733, CommitTime: epoch, Ordinal: 500}},
+			Decision{Verdict: Continue, Start: Edge{Covered: 10 * mib, CommitLSN: 12 * mib, XID: 733, CommitTime: epoch, Ordinal: 500}, Moved: true},
 		},
 		"set-up cut short before the slot": {
 			with(func(s *situation) { s.record, s.slot = settingUp(), Slot{} }), Decision{Verdict: Fresh},
@@ -336,7 +341,7 @@ func TestCompareAcceptsOnce(t *testing.T) {
 				}
 				continue
 			}
-			want := Decision{Verdict: Continue, Start: asked.start, Accepted: asked.says}
+			want := Decision{Verdict: Continue, Start: asked.start, Accepted: asked.says, Moved: asked.moved()}
 			if err != nil || decision != want {
 				t.Errorf("%s: %+v, error %v; want %+v", asked.name, decision, err, want)
 			}
@@ -398,7 +403,7 @@ func TestCompareLostTailAndGap(t *testing.T) {
 	got, err := s.compare(Accept{LostTail: 7 * mib, GapFrom: 7 * mib, GapTo: 8 * mib})
 	want := Decision{
 		Verdict: Continue, Start: Edge{Covered: 8 * mib},
-		Accepted: "accept-lost-tail=0/700000, accept-gap=0/700000..0/800000",
+		Accepted: "accept-lost-tail=0/700000, accept-gap=0/700000..0/800000", Moved: true,
 	}
 	if err != nil || got != want {
 		t.Errorf("%+v, error %v; want %+v", got, err, want)

@@ -60,7 +60,7 @@ func decide(ctx context.Context, s starter) (decision checkpoint.Decision, err e
 	if decision, err = s.compare(record, found); err != nil { // 5
 		return decision, err
 	}
-	if !found || record.Phase == checkpoint.PhaseSetup || decision.Accepted != "" {
+	if !found || record.Phase == checkpoint.PhaseSetup || decision.Accepted != "" || decision.Moved {
 		// What the start counts on becomes durable before anything is confirmed.
 		err = s.write(ctx, decision.Start)
 	}
