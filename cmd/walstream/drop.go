@@ -39,10 +39,12 @@ func runDrop(ctx context.Context, c *Config, d *Drop, s streams) error {
 	if estate != nil { // also when something speaks against dropping it
 		defer estate.Close()
 	}
-	if err == nil {
-		err = showEstate(s.out, c, estate)
+	if err == nil || d.DryRun && estate != nil && estate.Known {
+		err = errors.Join(err, showEstate(s.out, c, estate))
 	}
 	switch {
+	case err != nil && d.DryRun:
+		return dropError(fmt.Errorf("nothing would be dropped now: %w", err))
 	case err != nil:
 		return dropError(err)
 	case estate.Empty(), d.DryRun:

@@ -108,6 +108,8 @@ func (v *statusView) verdict() error {
 		return classified(v.problems[0])
 	case v.hanging != nil:
 		return classified(v.hanging)
+	case len(v.findings) > 0:
+		return verdict(v.findings)
 	case v.State != pipeline.Active:
 		return withCode(exitNotStreaming, fmt.Errorf("no instance of pipeline %s streams: %s", v.Pipeline, v.State))
 	}

@@ -36,6 +36,7 @@ type statusView struct {
 	hanging     error
 	unread      error // of PostgreSQL or Kafka, with its exit code
 	problems    []*checkpoint.Refusal
+	findings    []replication.Finding
 }
 
 type holderView struct {
@@ -105,7 +106,7 @@ type checkpointView struct {
 func newStatusView(cfg pipeline.Config, s *pipeline.Standing, seen *lagSamples) *statusView {
 	v := &statusView{
 		Pipeline: cfg.Pipeline, SlotName: cfg.Slot, At: s.At, State: s.Activity(cfg.Pipeline), Problems: []string{},
-		kafkaUnread: s.KafkaErr != nil, problems: s.Problems(cfg),
+		kafkaUnread: s.KafkaErr != nil, problems: s.Problems(cfg), findings: s.Findings,
 	}
 	v.unread = errors.Join(unreadError("PostgreSQL", s.PostgresErr), unreadError("Kafka", s.KafkaErr))
 	if v.unread != nil {
@@ -118,6 +119,9 @@ func newStatusView(cfg pipeline.Config, s *pipeline.Standing, seen *lagSamples) 
 	}
 	for _, problem := range v.problems {
 		v.Problems = append(v.Problems, problem.Error())
+	}
+	for _, f := range s.Findings {
+		v.Problems = append(v.Problems, fmt.Sprintf("%s: %s -> %s", f.Name, f.Detail, f.Remedy))
 	}
 	if s.Postgres != nil {
 		v.ofServer(s.Postgres, s.Flushed)

@@ -99,6 +99,11 @@ func (r *rig) statusOfFaults() {
 	if s := r.standing("--postgres", "postgres://nobody@127.0.0.1:1/none"); s.State != "unknown" || s.ExitCode != 3 || s.Slot != nil || s.LagBytes != nil || s.Checkpoint == nil {
 		t.Errorf("without PostgreSQL: %+v", s)
 	}
+	r.exec(`ALTER PUBLICATION ` + r.publication() + ` DROP TABLE bank_outbox`)
+	if s := r.standing(); s.ExitCode != 3 || !strings.Contains(strings.Join(s.Problems, " "), "does not carry table public.bank_outbox -> ALTER PUBLICATION") {
+		t.Errorf("without the table in the publication: %+v", s)
+	}
+	r.exec(`ALTER PUBLICATION ` + r.publication() + ` ADD TABLE bank_outbox (id, aggregate_id, payload, headers)`)
 	r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
 	if s := r.standing(); s.ExitCode != 4 || s.LagBytes != nil || !strings.Contains(strings.Join(s.Problems, " "), "ahead of the checkpoint") {
 		t.Errorf("with a slot that somebody moved: %+v", s)
@@ -311,6 +316,9 @@ func dropAndBeginAnew(t *testing.T) {
 	confirm := []string{"drop", "--confirm", r.pipeline}
 	if out, code := r.command(confirm); code != 3 || !strings.Contains(out, "is held by") {
 		t.Errorf("beside the active instance: exit code %d\n%s", code, out)
+	}
+	if out, code := r.command([]string{"drop", "--dry-run"}); code != 3 || !strings.Contains(out, "topic walstream.checkpoints."+r.pipeline) || !strings.Contains(out, "is held by") {
+		t.Errorf("--dry-run beside the active instance: exit code %d\n%s", code, out)
 	}
 	second := r.start()
 	_, err := second.WaitFor(r.ctx, "standing by", func(st service.Status) bool { return st.State == "standby" })

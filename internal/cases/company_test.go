@@ -2,6 +2,7 @@ package cases
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,9 @@ func TestNeverASynchronousStandby(t *testing.T) {
 	again := r.start()
 	if code := r.ends(again, 20*time.Second); code != 3 {
 		t.Errorf("exit code %d at the next start, want 3\n%s", code, again.Log())
+	}
+	if st := r.standing(); st.ExitCode != 3 || !strings.Contains(strings.Join(st.Problems, " "), "every COMMIT of the application would wait for Kafka -> ALTER SYSTEM") {
+		t.Errorf("walstream status: %+v", st)
 	}
 	r.check(pg.Exec(r.ctx, "", `ALTER SYSTEM RESET synchronous_standby_names`, `SELECT pg_reload_conf()`))
 	r.until("the setting to be gone", func() bool {

@@ -29,6 +29,8 @@ type Estate struct {
 	Letters     string   // topic of dead letters, which stays; empty: there is none
 	InRecovery  bool     // of the server: the publication is its primary's
 
+	Known       bool   // all of it was read
+
 	r *run
 }
 
@@ -68,6 +70,7 @@ func Survey(ctx context.Context, cfg Config) (e *Estate, err error) {
 	if e.Topics, e.Letters, err = e.r.kafka.OwnTopics(ctx); err != nil {
 		return e, err
 	}
+	e.Known = true
 	return e, e.refusal(standing)
 }
 

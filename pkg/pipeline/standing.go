@@ -3,11 +3,13 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/walstream/walstream/pkg/checkpoint"
+	"github.com/walstream/walstream/pkg/outbox"
 	"github.com/walstream/walstream/pkg/replication"
 	"github.com/walstream/walstream/pkg/sink"
 )
@@ -26,6 +28,9 @@ type Standing struct {
 	// Hanging is a transaction of the pipeline's that Kafka keeps open; nil: none is
 	// seen.
 	Hanging *sink.SetupError
+	// Findings are what preflight fails on in the publication, its tables and
+	// synchronous_standby_names.
+	Findings []replication.Finding
 }
 
 // ReadStanding reads both sides and disturbs nobody: no slot is taken, no lane
@@ -39,6 +44,7 @@ func ReadStanding(ctx context.Context, cfg Config) *Standing {
 		var read replication.Standing
 		if read, err = replication.ReadStanding(ctx, session.Conn(), cfg.Slot, cfg.Pipeline); err == nil {
 			s.Postgres = &read
+			s.Findings = objections(ctx, cfg, session)
 		}
 	}
 	s.PostgresErr = err
@@ -50,6 +56,28 @@ func ReadStanding(ctx context.Context, cfg Config) *Standing {
 		}
 	}
 	return s
+}
+
+// objections to what is there: a first start makes the publication, and what the
+// slot has to say is Problems'.
+func objections(ctx context.Context, cfg Config, session *replication.Session) (found []replication.Finding) {
+	r := &run{Supervisor: NewSupervisor(cfg), session: session}
+	var err error
+	if r.mapping, err = outbox.NewMapping(cfg.Mapping); err != nil {
+		return nil // the command's settings, not what they find
+	}
+	r.cfg.Postgres.ApplicationName = cfg.Pipeline // an instance's, not the command's
+	findings, err := r.findings(ctx)
+	if err != nil {
+		return nil // the reading of the server says so
+	}
+	for _, f := range findings {
+		about, _, _ := strings.Cut(f.Name, " ")
+		if f.Status == replication.StatusFail && (about == "publication" || about == "table" || about == "synchronous_standby_names") {
+			found = append(found, f)
+		}
+	}
+	return found
 }
 
 func (s *Standing) readKafka(ctx context.Context, cfg Config) error {
