@@ -29,7 +29,7 @@ type Estate struct {
 	Letters     string   // topic of dead letters, which stays; empty: there is none
 	InRecovery  bool     // of the server: the publication is its primary's
 
-	Known       bool   // all of it was read
+	Known bool // all of it was read
 
 	r *run
 }
