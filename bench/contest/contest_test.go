@@ -91,7 +91,7 @@ func TestFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newReport(t.Context(), w, f)
-	small := []leg{{work: usual(3000, 7), rounds: 1, tuned: 1, defaults: true}}
+	small := []leg{{work: usual(3000, 7), rounds: 1, tuned: 1}}
 	if err := errors.Join(run(t.Context(), w, r, f, small), r.err()); err != nil {
 		t.Fatal(err)
 	}

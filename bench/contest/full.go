@@ -15,8 +15,6 @@ type leg struct {
 	// Every so manyth round is drained by Debezium, tuned, and by its other two;
 	// 0: none.
 	tuned, others int
-	// Walstream with its default compression takes part, every third round.
-	defaults bool
 }
 
 // legs of a run: 1 KB in transactions of 100 and of 1 are what the goals are said
@@ -30,7 +28,7 @@ func legs(o options) []leg {
 		return job
 	}
 	return []leg{
-		{work: size(1024, 100, rows), rounds: rounds, tuned: 1, others: 3, defaults: true},
+		{work: size(1024, 100, rows), rounds: rounds, tuned: 1, others: 3},
 		{work: size(1024, 1, rows/2), rounds: rounds, tuned: 1, others: 3},
 		{work: size(1024, 10_000, rows), rounds: side, tuned: side, others: side},
 		{work: size(256, 100, rows), rounds: side, tuned: side, others: side},
@@ -45,18 +43,10 @@ func legs(o options) []leg {
 // takesPart says who is in a round; the first is everybody's.
 func (l leg) takesPart(c contender, round int) bool {
 	every := 1
-	switch c := c.(type) {
-	case debezium:
+	if c, ok := c.(debezium); ok {
 		every = l.others
 		if c.name() == nameDebeziumWell {
 			every = l.tuned
-		}
-	case walstream:
-		if c.compression == "" {
-			if !l.defaults {
-				return false
-			}
-			every = 3
 		}
 	}
 	return every > 0 && (round-1)%every == 0
@@ -77,7 +67,7 @@ func run(ctx context.Context, w *world, r *report, f *field, all []leg) error {
 	}
 	var plain []contender
 	for _, c := range f.all {
-		if ours, ok := c.(walstream); !ok || ours.compression == "none" && !ours.socket {
+		if ours, ok := c.(walstream); !ok || !ours.socket {
 			plain = append(plain, c)
 		}
 	}
@@ -96,6 +86,5 @@ func fullField(ctx context.Context, o options, pg *testenv.Postgres) (*field, er
 		f.add(recvlogical{program: client}, recvlogical{program: client, binary: true})
 	}
 	f.addSockets(o, pg, client)
-	f.add(walstream{binary: o.binary, delivery: "at-least-once"}, walstream{binary: o.binary, delivery: "exactly-once"})
 	return f, f.addDebeziums(ctx, o.others)
 }

@@ -14,20 +14,15 @@ import (
 )
 
 // walstream in one of its deliveries, default settings but for the compression,
-// which is named unless it is to be the default too.
+// which is named.
 type walstream struct {
-	binary, delivery string
-	compression      string // empty: the default
-	socket           bool
+	binary, delivery, compression string
+	socket                        bool
 }
 
 func (c walstream) name() string {
 	name := "walstream, " + c.delivery
-	switch c.compression {
-	case "none":
-	case "":
-		name += ", default compression"
-	default:
+	if c.compression != "none" {
 		name += ", " + c.compression
 	}
 	if c.socket {
@@ -72,12 +67,9 @@ func (c walstream) start(_ context.Context, w *world, round int) (process, error
 		Binary: c.binary,
 		Args: []string{
 			"--slot", p.slot, "--publication", publication, "--kafka-brokers", strings.Join(w.kafka.Brokers, ","),
-			"--delivery", c.delivery, "--log-format", "json",
+			"--delivery", c.delivery, "--kafka-compression", c.compression, "--log-format", "json",
 		},
 		Env: []string{"WALSTREAM_POSTGRES=" + c.postgres(w)},
-	}
-	if c.compression != "" {
-		o.Args = append(o.Args, "--kafka-compression", c.compression)
 	}
 	if w.log != "" {
 		file, err := os.Create(filepath.Join(w.log, p.slot+".log"))
