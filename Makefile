@@ -140,6 +140,10 @@ gap: build ## longest_stall_ms: what a read_committed consumer sees of 20 kills 
 takeover: build ## how soon a standby instance takes over, after kill -9 and SIGTERM, both deliveries; ROUNDS=20
 	@$(GO) run ./bench/takeover -rounds $(or $(ROUNDS),20)
 
+.PHONY: drill
+drill: build ## lose the primary under load, then Kafka's topic, then the slot, and recover; the report's windows against the truth
+	@$(GO) run ./bench/drill
+
 # SEED=0, a new one for the tools above, is the first one here.
 .PHONY: simulate
 simulate: ## the core, both deliveries, against servers that do anything; SEEDS=10000 SEED=1

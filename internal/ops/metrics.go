@@ -108,7 +108,7 @@ var descs = []*prometheus.Desc{
 
 // restartReasons are there from the first scrape on, at 0: a counter that is born
 // with its first 1 never rose, for a rule. They are pipeline.Classify's.
-var restartReasons = []string{"slot-busy", "fenced", "type-changed", "server-stopping", "promoted", "silent", "paused", "postgres", "credentials", "isolating", "schema-registry", "kafka", "timeout"}
+var restartReasons = []string{"slot-busy", "fenced", "type-changed", "server-stopping", "promoted", "silent", "paused", "postgres", "credentials", "isolating", "schema-registry", "kafka", "timeout", "recovery"}
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range slices.Concat(descs, slotDescs, rewindDescs, retentionDescs) {

@@ -69,6 +69,7 @@ var rules = []struct {
 	{Class{Retry, "type-changed"}, is(outbox.ErrTextNeeded)},
 	{Class{Stop, "mapping"}, as[*outbox.ColumnError]},
 	{Class{Stop, "snapshot"}, as[*snapshot.TableError]},
+	{Class{Retry, "recovery"}, is(snapshot.ErrNoRoom)},
 	{Class{Stop, "bad-row"}, as[*outbox.RowError]},
 	{Class{Stop, "refused-record"}, as[*sink.DeliveryError]},
 	{Class{Stop, "access"}, as[*sink.AccessError]},

@@ -207,8 +207,8 @@ func (b *simBroker) appear(row simRow, by *simInstance) {
 func (b *simBroker) checkWhole(tx *simTransaction) {
 	for _, row := range tx.rows {
 		source := b.s.source[row.number]
-		if source.old {
-			continue // a snapshot's pages are not its transactions
+		if source.old || tx.by.pages != nil {
+			continue // pages are not its transactions
 		}
 		for _, other := range source.rows {
 			if b.visible(other) {
@@ -232,12 +232,15 @@ func (b *simBroker) checkWhole(tx *simTransaction) {
 // from another history tells nothing about this one.
 func (b *simBroker) checkCovered(tx *simTransaction) {
 	v := b.s.server
+	if tx.record.Snapshot != nil { // where the stream will begin, no more
+		return
+	}
 	if tx.by.sender == nil || tx.by.sender.history != v.history {
 		return
 	}
 	for b.known < len(v.txs) && v.txs[b.known].commit < tx.record.Covered {
 		for _, row := range v.txs[b.known].rows {
-			if !b.visible(row) && !v.txs[b.known].given && !v.txs[b.known].old {
+			if !b.visible(row) && !v.txs[b.known].given && !v.txs[b.known].old && !v.txs[b.known].doubt {
 				b.s.fail("checkpoint %s of %s covers row %d of transaction %s, which is lost", tx.record.Covered, tx.by, row.number, v.txs[b.known].commit)
 			}
 		}

@@ -122,7 +122,7 @@ func simulate(first uint64, seeds int) (counts simCounts, report simReport) {
 type simCounts struct {
 	Starts, Resumed, TakenOver, Fenced, Failed, Accepted, OtherHistory, Settled int
 	Duplicates, KafkaCommits, LateCommits, Splits                               int
-	Snapshots, Blocked, Skipped, Letters                                        int
+	Snapshots, Recoveries, Blocked, Skipped, Letters                            int
 }
 
 func (c *simCounts) add(other *simCounts) {

@@ -188,6 +188,13 @@ func (i *simInstance) compare(record checkpoint.Record, _ bool) (checkpoint.Deci
 			}
 			accept.LostTail = i.left[record.Timeline]
 		case checkpoint.RefuseGap:
+			if s.snapshots.recovers() && record.Phase == checkpoint.PhaseStream && i.server.Timeline == record.Timeline {
+				decision, err := checkpoint.Compare(&record, i.slot, i.identity(record), "s", checkpoint.Accept{Recover: true})
+				if err != nil {
+					s.fail("a recovery is refused: %v", err)
+				}
+				return i.recover(record, decision), i.between()
+			}
 			if accept.GapTo != 0 {
 				s.fail("refused again: %v", err)
 			}

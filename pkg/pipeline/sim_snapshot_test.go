@@ -21,11 +21,30 @@ type simSnapshots struct {
 	wants bool // the first start publishes the rows from before the slot
 	// deleted rows, also those that a restored server has back.
 	deleted map[int]bool
+	answers *rand.Rand // of operators who would rather recover than give rows up
+}
+
+// recovers: the operator answers so.
+func (s *simSnapshots) recovers() bool { return s.answers.IntN(2) == 0 }
+
+// recover turns the start into that of a recovery: rows of the gap are in doubt, and
+// no checkpoint says of them that they are published before it is over.
+func (i *simInstance) recover(record checkpoint.Record, decision checkpoint.Decision) checkpoint.Decision {
+	doubt := record.Recover(i.identity(record), 0, true)
+	doubt.Expected = uint64(len(i.s.server.table()))
+	i.s.say("%s: recovers what lies between %s and %s", i, record.Covered, decision.Start.Covered)
+	for _, tx := range i.s.server.txs {
+		tx.doubt = tx.doubt || tx.commit >= record.Covered && tx.commit < decision.Start.Covered
+	}
+	i.accepted = true
+	i.s.Recoveries++
+	decision.Start, decision.Accepted = doubt.Begin(decision.Start.Covered), "recover"
+	return decision
 }
 
 func newSimSnapshots(seed uint64) simSnapshots {
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	return simSnapshots{rnd: rnd, deleted: map[int]bool{}, wants: rnd.IntN(3) == 0}
+	return simSnapshots{rnd: rnd, deleted: map[int]bool{}, wants: rnd.IntN(3) == 0, answers: rand.New(rand.NewPCG(seed, 3))}
 }
 
 // oldRows are there before the slot.
@@ -71,6 +90,7 @@ type simPages struct {
 	pages map[pglogrepl.LSN]*checkpoint.Page
 	queue [][]byte
 	over  bool
+	base  pglogrepl.LSN // where the pages' LSNs begin
 }
 
 // collect fixes a state of the table and reads the stream up to the WAL's end.
@@ -104,6 +124,10 @@ func (i *simInstance) collect() error {
 		}
 	}
 	p.keys.Seal()
+	if page.Recovery != nil { // read behind the state of the table
+		p.rows = slices.DeleteFunc(p.rows, s.broker.visible)
+		p.base = page.Recovery.Base
+	}
 	i.pages = p
 	s.Snapshots++
 	return i.between()
@@ -144,7 +168,10 @@ func (i *simInstance) nextPage() {
 	p.page.Number++
 	p.page.After, p.page.Rows = []string{fmt.Sprintf("%09d", last)}, p.page.Rows+uint64(len(rows))
 	page := p.page
-	commit := 2 * pglogrepl.LSN(page.Number)
+	commit := p.base + 2*pglogrepl.LSN(page.Number)
+	if commit+1 >= page.From-1 {
+		s.fail("%s: page %d has no LSN before %s", i, page.Number, page.From)
+	}
 	p.pages[commit] = &page
 	p.queue = i.encodePage(commit, commit+1, rows)
 	s.say("%s: page %d is rows %v", i, page.Number, rows)
@@ -164,7 +191,7 @@ func (i *simInstance) streamPages() (cfg CoreConfig) {
 	p := i.pages
 	number := p.page.Number
 	page := p.page
-	start := checkpoint.Edge{Covered: 2*pglogrepl.LSN(number) + 1, Page: &page}
+	start := checkpoint.Edge{Covered: p.base + 2*pglogrepl.LSN(number) + 1, Page: &page}
 	return CoreConfig{
 		Start: start, SlotConfirmed: start.Covered, Source: nowhere{}, Until: page.From - 1, Held: i.slot.Confirmed,
 		Page: func(commit pglogrepl.LSN) *checkpoint.Page { return p.pages[commit] },

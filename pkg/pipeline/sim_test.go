@@ -398,7 +398,7 @@ func (s *sim) verify() {
 	promised := map[int]bool{}
 	for _, tx := range s.server.txs {
 		for _, row := range tx.rows {
-			gone := tx.old && s.snapshots.deleted[row.number] // it may have been before it was read
+			gone := (tx.old || tx.doubt) && s.snapshots.deleted[row.number] // it may have been before it was read
 			promised[row.number] = !tx.given && !gone
 			if !s.broker.visible(row) && promised[row.number] {
 				s.fail("row %d of transaction %s is lost", row.number, tx.commit)

@@ -39,6 +39,10 @@ type Options struct {
 	Limits checkpoint.Limits
 }
 
+// ErrNoRoom: the pages have come to the LSN where the stream begins. Of a recovery, the
+// next Open numbers them from below.
+var ErrNoRoom = errors.New("the snapshot has more pages than there are LSNs before its slot")
+
 // Filter of a recovery. It is asked by the goroutine that reads.
 type Filter interface {
 	// Where is a condition in SQL on the rows of a table; empty: all are read.
@@ -86,6 +90,11 @@ func Open(ctx context.Context, conn *pgx.Conn, o Options) (*Source, error) {
 	}
 	for range batchCount {
 		s.free <- new(decode.Batch)
+	}
+	if r := o.Page.Recovery; r != nil && s.pageCommit(o.Page.Number+1)+1 >= s.End() {
+		below := *r
+		below.Base = 0
+		s.options.Page.Recovery, s.last.Recovery = &below, &below
 	}
 	if err := replication.BeginReading(ctx, conn); err != nil {
 		return nil, fmt.Errorf("begin the snapshot: %w", err)
@@ -369,7 +378,7 @@ func (s *Source) beginPage(ctx context.Context, t *Table, described *bool) error
 	}
 	now, lsn := time.Now(), s.pageCommit(s.last.Number+1)
 	if lsn+1 >= s.End() {
-		return errors.New("the snapshot has more pages than there are LSNs before its slot")
+		return ErrNoRoom
 	}
 	s.writer.begin(lsn, now)
 	if !*described {
