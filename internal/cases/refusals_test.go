@@ -230,7 +230,14 @@ func (r *rig) overTheGap(s *service.Service, lost int) {
 	r.t.Helper()
 	message := r.refused(s, 4, "ahead of the checkpoint", r.slot, "--accept-gap=")
 	r.namesGap(message)
-	s = r.stream(r.flags(message)...)
+	r.asTold(message, lost)
+}
+
+// asTold does what a refusal says, sends again what its gap lacks, and goes on with
+// each row once.
+func (r *rig) asTold(message string, lost int) {
+	r.t.Helper()
+	s := r.stream(r.flags(message)...)
 	if sent := r.sendAgain(message); sent != lost {
 		r.t.Errorf("%d rows were sent again, want %d", sent, lost)
 	}
@@ -268,12 +275,7 @@ func (r *rig) anew(s *service.Service, says string, lost int) {
 		r.slotFree(10 * time.Second) // a walsender outlives its client by a moment
 		r.takeSQL(message)
 	}
-	s = r.stream(r.flags(message)...)
-	if sent := r.sendAgain(message); sent != lost {
-		r.t.Errorf("%d rows were sent again, want %d", sent, lost)
-	}
-	r.goesOn(s)
-	r.onceEach()
+	r.asTold(message, lost)
 }
 
 // A slot that nobody knows: walstream did not make it, or Kafka forgot.

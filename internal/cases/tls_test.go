@@ -80,7 +80,6 @@ func TestC31PostgresTLS(t *testing.T) {
 	r.exec(`CREATE ROLE inclear LOGIN REPLICATION SUPERUSER PASSWORD 'proved'`)
 	directory, authority := t.TempDir(), testenv.NewAuthority(t)
 	ca := authority.WriteCA(t, directory)
-	other := save(t, filepath.Join(directory, "other.crt"), testenv.NewAuthority(t).PEM())
 	server := net.JoinHostPort(pg.Host, fmt.Sprint(pg.Port))
 	at, err := url.Parse(r.loginAs("inclear", "proved", nil))
 	r.check(err)
@@ -89,21 +88,7 @@ func TestC31PostgresTLS(t *testing.T) {
 		u.Host, u.RawQuery = net.JoinHostPort(host, port), url.Values{"sslmode": {"verify-full"}, "sslrootcert": {ca}}.Encode()
 		return u.String()
 	}
-	good, past := testenv.Leaf{Name: "postgres"}, time.Now().Add(-time.Minute)
-	for _, c := range []struct {
-		name, host, ca string
-		leaf           testenv.Leaf
-		code           int
-		says           string
-	}{
-		{"private authority", "127.0.0.1", ca, good, 0, ""},
-		{"IPv6 literal", "::1", ca, good, 0, ""},
-		{"another authority", "127.0.0.1", other, good, 3, "unknown authority"},
-		{"wrong host name", "127.0.0.1", ca, testenv.Leaf{Name: "postgres", Hosts: []string{"db.example"}}, 3, "127.0.0.1"},
-		{"expired", "127.0.0.1", ca, testenv.Leaf{Name: "postgres", From: past.Add(-time.Hour), Until: past}, 3, "expired"},
-		{"authority's file missing", "127.0.0.1", filepath.Join(directory, "gone"), good, 2, "CA file"},
-		{"server without TLS", "127.0.0.1", ca, testenv.Leaf{}, 3, "ssl = on"},
-	} {
+	for _, c := range append(tlsCases(t, "postgres", "CA file", directory, ca), tlsCase{"server without TLS", "127.0.0.1", ca, testenv.Leaf{}, 3, "ssl = on"}) {
 		t.Run(c.name, func(t *testing.T) {
 			r.t = t
 			if c.leaf.Name == "" {
@@ -147,6 +132,31 @@ func TestC31PostgresTLS(t *testing.T) {
 	}
 }
 
+// tlsCase is a server's certificate, the authority that walstream is given, and what
+// comes of it.
+type tlsCase struct {
+	name, host, ca string
+	leaf           testenv.Leaf
+	code           int
+	says           string
+}
+
+// tlsCases are those of both sides. lacking says what is said where the file of the
+// authority is not there.
+func tlsCases(t *testing.T, server, lacking, directory, ca string) []tlsCase {
+	t.Helper()
+	other := save(t, filepath.Join(directory, "other.crt"), testenv.NewAuthority(t).PEM())
+	good, past := testenv.Leaf{Name: server}, time.Now().Add(-time.Minute)
+	return []tlsCase{
+		{"private authority", "127.0.0.1", ca, good, 0, ""},
+		{"IPv6 literal", "::1", ca, good, 0, ""},
+		{"another authority", "127.0.0.1", other, good, 3, "unknown authority"},
+		{"wrong host name", "127.0.0.1", ca, testenv.Leaf{Name: server, Hosts: []string{"elsewhere.example"}}, 3, "127.0.0.1"},
+		{"expired", "127.0.0.1", ca, testenv.Leaf{Name: server, From: past.Add(-time.Hour), Until: past}, 3, "expired"},
+		{"authority's file missing", "127.0.0.1", filepath.Join(directory, "gone"), good, 2, lacking},
+	}
+}
+
 // waits instead of an exit code.
 const waits = -1
 
@@ -156,22 +166,7 @@ func TestC31KafkaTLS(t *testing.T) {
 	pg := testenv.SharedPostgres(t, 0)
 	directory, authority := t.TempDir(), testenv.NewAuthority(t)
 	ca := authority.WriteCA(t, directory)
-	other := save(t, filepath.Join(directory, "other.crt"), testenv.NewAuthority(t).PEM())
-	good, past := testenv.Leaf{Name: "kafka"}, time.Now().Add(-time.Minute)
-	for _, c := range []struct {
-		name, host, ca string
-		leaf           testenv.Leaf
-		code           int
-		says           string
-	}{
-		{"private authority", "127.0.0.1", ca, good, 0, ""},
-		{"IPv6 literal", "::1", ca, good, 0, ""},
-		{"another authority", "127.0.0.1", other, good, 3, "unknown authority"},
-		{"wrong host name", "127.0.0.1", ca, testenv.Leaf{Name: "kafka", Hosts: []string{"kafka.example"}}, 3, "127.0.0.1"},
-		{"expired", "127.0.0.1", ca, testenv.Leaf{Name: "kafka", From: past.Add(-time.Hour), Until: past}, 3, "expired"},
-		{"authority's file missing", "127.0.0.1", filepath.Join(directory, "gone"), good, 2, "kafka-tls-ca"},
-		{"broker without TLS", "127.0.0.1", ca, testenv.Leaf{}, waits, "is TLS misconfigured"},
-	} {
+	for _, c := range append(tlsCases(t, "kafka", "kafka-tls-ca", directory, ca), tlsCase{"broker without TLS", "127.0.0.1", ca, testenv.Leaf{}, waits, "is TLS misconfigured"}) {
 		t.Run(c.name, func(t *testing.T) {
 			options := []kfake.Opt{
 				kfake.EnableSASL(), kfake.Superuser("PLAIN", "inclear", "proved"), kfake.Superuser("PLAIN", "admin", "admin"),
