@@ -60,12 +60,14 @@ func run(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := db.Exec(ctx, string(schema)); err != nil {
+	// The index tells how old the oldest row is.
+	if _, err := db.Exec(ctx, string(schema)+"; CREATE INDEX ON outbox (created_at)"); err != nil {
 		return err
 	}
 	options := service.Options{Binary: binary, Args: []string{
 		"--slot=bank_outbox_slot", "--pipeline=bank", "--postgres=" + postgres.DSN(""),
-		"--kafka-brokers=" + strings.Join(kafka.Brokers, ","), "--create-topics", "--max-retained-wal=10GiB",
+		"--kafka-brokers=" + strings.Join(kafka.Brokers, ","), "--create-topics", "--max-retained-wal=10GiB", "--rewind-window=1h",
+		"--retention=7d", "--retention-interval=1s",
 	}}
 	active, err := service.Start(options)
 	if err != nil {
