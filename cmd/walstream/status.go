@@ -109,7 +109,8 @@ func (v *statusView) verdict() error {
 	case v.hanging != nil:
 		return classified(v.hanging)
 	case len(v.findings) > 0:
-		return verdict(v.findings)
+		f := v.findings[0]
+		return withCode(exitCode(verdict(v.findings)), fmt.Errorf("%s: %s", f.Name, f.Detail))
 	case v.State != pipeline.Active:
 		return withCode(exitNotStreaming, fmt.Errorf("no instance of pipeline %s streams: %s", v.Pipeline, v.State))
 	}
