@@ -309,6 +309,51 @@ func TestRecoverKafkaWiped(t *testing.T) {
 	})
 }
 
+// The server was restored from a backup, and uses LSNs again that were used: the
+// refusals name the command with the new slot.
+func TestRecoverRestored(t *testing.T) {
+	t.Parallel()
+	r, pg := ownServer(t, testenv.PGOptions{})
+	r.check(r.warm().Stop(20 * time.Second))
+	backup := r.copied(pg)
+	s := r.stream()
+	r.put(5)
+	r.untilConfirmed()
+	r.check(s.Stop(20 * time.Second))
+	r.restoredFrom(pg, backup)
+	r.wal(2000)
+	r.put(2)
+	r.refused(r.start(), 4, "the server's history is not the one that was published", "walstream recover --new-slot")
+	want := recovered{Read: 3, Found: 1, Published: 2}
+	found := r.recover("--new-slot", "true")
+	r.held(found, want)
+	if !found.NewSlot || !strings.Contains(strings.Join(found.NotCovered, "\n"), "cannot be named") {
+		t.Errorf("%+v", found)
+	}
+	r.held(r.execute("--new-slot", "true"), want)
+	r.goesOn(r.stream())
+	r.onceEach()
+}
+
+// The publication lacked the table for a while: what the stream does not carry is
+// published, and what it does is left to it.
+func TestRecoverPublication(t *testing.T) {
+	t.Parallel()
+	r := onceRig(t)
+	r.check(r.warm().Stop(20 * time.Second))
+	r.exec(fmt.Sprintf(`ALTER PUBLICATION %s SET (publish = 'update')`, r.publication()))
+	r.put(5)
+	r.exec(fmt.Sprintf(`ALTER PUBLICATION %s SET (publish = 'insert')`, r.publication()))
+	r.put(2)
+	r.exec(fmt.Sprintf(`ALTER PUBLICATION %s SET TABLE bank_outbox (id, aggregate_id, event_type, payload, headers)`, r.publication()))
+	r.refused(r.start(), 4, "was changed since the checkpoint", "--accept-publication=")
+	want := recovered{Read: 8, Found: 1, Left: 2, Published: 5}
+	r.held(r.recover(), want)
+	r.held(r.execute(), want)
+	r.goesOn(r.stream())
+	r.onceEach()
+}
+
 func topicsGone(topics kadm.TopicDetails, err error) bool {
 	if err != nil {
 		return false
