@@ -87,7 +87,7 @@ type Supervisor struct {
 
 // NewSupervisor returns a supervisor that has not started.
 func NewSupervisor(cfg Config) *Supervisor {
-	cfg.Kafka.Seen = sink.NewSeen()
+	cfg.Kafka.Seen, cfg.Kafka.Topics = sink.NewSeen(), cfg.topics()
 	cfg.Postgres.Published = &replication.Published{}
 	s := &Supervisor{cfg: cfg, log: cfg.Logger, warned: map[string]bool{}, trouble: repeat.Episode{Calm: calm}, rewind: rewindMemory{rule: cfg.Rewind}}
 	now := time.Now()

@@ -67,6 +67,10 @@ func (c *Claim) Take(ctx context.Context, n int) error {
 			}
 		}
 	}
+	if err := c.finish(ctx, n); err != nil {
+		id := k.cfg.transactionalID(n)
+		return k.explain(err, fmt.Sprintf("look for what transactional id %q has left open", id), rightDescribe, fmt.Sprintf("transactional id %q", id))
+	}
 	client, err := k.newClient(append(k.lane(n, c.batchLimit, c.check), kgo.WithLogger(kgoLogger{log: k.log, refused: c.refuse})))
 	if err != nil {
 		return err

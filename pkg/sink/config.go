@@ -42,6 +42,8 @@ type Config struct {
 	TopicReplicationFactor int16 // -1: the broker's default
 	TopicConfigs           map[string]string
 
+	// Topics that rows go to, as far as known before the first row.
+	Topics []string
 	// TopicsAllowed are patterns of the topics that rows may go to, with * and ?;
 	// empty: all but internal ones and walstream's own.
 	TopicsAllowed []string

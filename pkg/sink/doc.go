@@ -31,6 +31,7 @@
 // which decides what goes into which transaction; lookout.go (what a failure
 // means); poison.go, judge.go, isolate.go and deadletter.go (rows that cannot become
 // records), letters.go (what became of them); claim.go and tail.go (the checkpoint),
+// finish.go and hanging.go (transactions that a broker has kept open),
 // client.go (the options).
 //
 // Invariants:

@@ -143,9 +143,7 @@ func (s story) survive(t *testing.T, cfg Config, disturb func(round int) (stop f
 	return starts, splits
 }
 
-// abortHanging follows the way out of the message. A broker of 4.4.0 that is killed
-// alone and comes back slowly can leave a transaction open for good, whoever claims
-// the transactional id: it forgets to write the marker (seen on a busy machine).
+// abortHanging follows the way out of the message, for what a claim could not finish.
 func abortHanging(t *testing.T, cfg Config, topic string) {
 	t.Helper()
 	admin := kadm.NewClient(client(t, cfg.Brokers))

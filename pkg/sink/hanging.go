@@ -376,16 +376,25 @@ func (k *Kafka) coordinated(ctx context.Context) (map[topicPartition]bool, error
 // describeLanes asks the coordinators of our transactional ids. One that was never
 // used is left out.
 func (k *Kafka) describeLanes(ctx context.Context) ([]kmsg.DescribeTransactionsResponseTransactionState, error) {
-	req := kmsg.NewPtrDescribeTransactionsRequest()
+	ids := make([]string, 0, lanes)
 	for n := range lanes {
-		req.TransactionalIDs = append(req.TransactionalIDs, k.cfg.transactionalID(n))
+		ids = append(ids, k.cfg.transactionalID(n))
 	}
+	return k.describe(ctx, ids...)
+}
+
+func (k *Kafka) describe(ctx context.Context, ids ...string) ([]kmsg.DescribeTransactionsResponseTransactionState, error) {
+	req := kmsg.NewPtrDescribeTransactionsRequest()
+	req.TransactionalIDs = ids
 	resp, err := req.RequestWith(ctx, k.client)
 	if isTooOld(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(resp.TransactionStates) != len(ids) {
+		return nil, fmt.Errorf("%w: the coordinators told of other transactional ids than asked for", ErrUncertain)
 	}
 	var states []kmsg.DescribeTransactionsResponseTransactionState
 	for i := range resp.TransactionStates {

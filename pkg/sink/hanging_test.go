@@ -47,10 +47,18 @@ func hang(t testing.TB, brokers []string, transactionalID, topic string, record 
 		}
 		return err == nil
 	})
+	produceRaw(t, brokers, transactionalID, topic, owner.ProducerID, owner.ProducerEpoch, record)
+	return owner.ProducerID, owner.ProducerEpoch
+}
+
+// produceRaw writes one record to partition 0 of a topic, and tells no coordinator.
+func produceRaw(t testing.TB, brokers []string, transactionalID, topic string, id int64, epoch int16, record kmsg.Record) {
+	t.Helper()
+	raw := client(t, brokers, kgo.MaxVersions(kversion.V3_9_0()))
 	req := kmsg.NewPtrProduceRequest()
 	req.TransactionID, req.Acks, req.TimeoutMillis = &transactionalID, -1, 10_000
 	rt, rp := kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
-	rt.Topic, rp.Records = topic, transactionalBatch(owner.ProducerID, owner.ProducerEpoch, record)
+	rt.Topic, rp.Records = topic, transactionalBatch(id, epoch, record)
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	meta, err := kadm.NewClient(raw).Metadata(within(t, 20*time.Second), topic)
@@ -64,7 +72,6 @@ func hang(t testing.TB, brokers []string, transactionalID, topic string, record 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return owner.ProducerID, owner.ProducerEpoch
 }
 
 func transactionalBatch(id int64, epoch int16, record kmsg.Record) []byte {
@@ -182,6 +189,56 @@ func TestHangingTransactionStopsTheStream(t *testing.T) {
 			}
 			if unseen, err := open(t, cfg).Hanging(within(t, 20*time.Second), []string{topic}); err != nil || len(unseen) > 0 {
 				t.Errorf("a check finds %v", err)
+			}
+		})
+	}
+}
+
+// What the coordinator has ended and a partition not is ended there by the next claim,
+// as it was decided.
+func TestClaimFinishesWhatIsLeftOpen(t *testing.T) {
+	t.Parallel()
+	broker := unverified(t)
+	if each, err := open(t, testConfig(t, broker.Brokers)).epochEach(within(t, 20*time.Second)); err != nil || !each {
+		t.Skipf("transactions have no epochs of their own here: %v", err)
+	}
+	for _, commit := range []bool{true, false} {
+		t.Run(fmt.Sprint("commit=", commit), func(t *testing.T) {
+			cfg := testConfig(t, broker.Brokers)
+			told, left := createTopic(t, broker.Brokers, 1, nil), createTopic(t, broker.Brokers, 1, nil)
+			cfg.Topics = []string{left}
+			c := claim(t, open(t, cfg))
+			lane := c.lane[0]
+			if err := lane.begin(within(t, 20*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			lane.writes(told)
+			if err := produceOne(within(t, 20*time.Second), lane.client, &kgo.Record{Topic: told, Value: []byte("told")}); err != nil {
+				t.Fatal(err)
+			}
+			produceRaw(t, cfg.Brokers, cfg.transactionalID(0), left, lane.id, lane.epoch, kmsg.Record{Value: []byte("left")})
+			if err := lane.client.EndTransaction(within(t, 20*time.Second), kgo.TransactionEndTry(commit)); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, func() bool { return !isOpen(t, cfg.Brokers, told) })
+			c.Close()
+			if !isOpen(t, cfg.Brokers, left) {
+				t.Fatal("nothing is left open")
+			}
+			waitFor(t, func() bool { // the coordinator has written that it is complete
+				state, err := open(t, cfg).describeLane(within(t, 20*time.Second), 0)
+				return err == nil && strings.HasPrefix(state.State, "Complete")
+			})
+			claim(t, open(t, cfg))
+			want := 0
+			if commit {
+				want = 1
+			}
+			if n := len(seen(t, cfg.Brokers, left)); n != want {
+				t.Errorf("readers see %d rows, want %d", n, want)
+			}
+			if n := len(seen(t, cfg.Brokers, told)); n != want {
+				t.Errorf("readers see %d rows of those told, want %d", n, want)
 			}
 		})
 	}

@@ -187,7 +187,7 @@ func (t *tail) openTransaction(ctx context.Context, stable, high int64, claim *C
 	found := fmt.Sprintf("a transaction of %s is open on topic %q (offsets %d to %d) and may hide a newer checkpoint", who, t.topic, stable, high)
 	end := t.k.cfg.command("kafka-transactions", "abort --topic %s --partition 0 --start-offset %d", t.topic, stable)
 	if ours {
-		return fmt.Errorf("%w: %s; it is this pipeline's own, which the broker should have ended; if that lasts: %s", ErrUncertain, found, end)
+		return fmt.Errorf("%w: %s; it is this pipeline's own, which the broker should have ended; if that lasts, see by walstream audit whether its rows are published, and: %s", ErrUncertain, found, end)
 	}
 	return &SetupError{
 		Found:  found + "; it is not one of this pipeline's",

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -140,6 +142,13 @@ func (s *Seen) tell(line string) bool {
 
 // NewSeen returns an empty one.
 func NewSeen() *Seen { return &Seen{partitions: map[string]int{}} }
+
+// topics that rows were sent to.
+func (s *Seen) topics() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.partitions))
+}
 
 // note returns the number before, 0 when the topic is new.
 func (s *Seen) note(topic string, partitions int) (before int) {
