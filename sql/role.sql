@@ -28,7 +28,7 @@
 --   the publication      the table's owner makes it (CREATE on the database); walstream
 --                        check prints the statement. A role that owns the table makes
 --                        its publication itself.
---   reading the table    --snapshot initial|only, walstream audit and walstream prune:
+--   reading the table    --snapshot initial|only, walstream audit, replay and prune:
 --                          GRANT USAGE ON SCHEMA public TO walstream;
 --                          GRANT SELECT ON public.outbox TO walstream;
 --                        beside that, only where they are set, or for walstream prune:

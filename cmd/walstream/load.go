@@ -27,6 +27,7 @@ type cli struct {
 	Pause   Pause    `cmd:"" name:"pause" help:"all instances leave the slot in peace for a while"`
 	Resume  struct{} `cmd:"" name:"resume" help:"end a pause"`
 	Audit   Audit    `cmd:"" name:"audit" help:"compare table and topics: missing, twice, out of order, torn"`
+	Replay  Replay   `cmd:"" name:"replay" help:"publish rows once more: from an LSN, a time, an id"`
 	Recover Recover  `cmd:"" name:"recover" help:"slot, server or Kafka lost: publish what no topic has"`
 	Prune   Prune    `cmd:"" name:"prune" help:"delete rows that are published, and old enough"`
 	Letters Letters  `cmd:"" name:"dead-letters" help:"list, show or retry: rows that were put aside"`
@@ -125,6 +126,8 @@ func (c *cli) own(command string) interface{ validate(r *report) } {
 	switch command {
 	case commandAudit:
 		return &c.Audit
+	case commandReplay:
+		return &c.Replay
 	case commandRecover:
 		return &c.Recover
 	case commandPrune:

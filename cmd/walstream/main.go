@@ -55,6 +55,8 @@ func (inv *invocation) execute(ctx context.Context, s streams) error {
 		return stream(ctx, c, s)
 	case commandAudit:
 		return runAudit(ctx, c, &own.Audit, s)
+	case commandReplay:
+		return runReplay(ctx, c, &own.Replay, s)
 	case commandRecover:
 		return runRecover(ctx, c, &own.Recover, s)
 	case commandPrune:

@@ -322,6 +322,7 @@ var exitCodes = map[string]int{
 	"checkpoint-unreadable": exitGap,
 	"publication-changed":   exitGap,
 	"publication-missing":   exitGap,
+	"replay":                exitPreflight,
 	"slot-lost":             exitSlotLost,
 	"wal-removed":           exitSlotLost,
 	"synchronous-standby":   exitPreflight,

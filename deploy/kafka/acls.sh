@@ -10,6 +10,7 @@
 # CREATE_TOPICS   yes with --create-topics
 # DEAD_LETTERS    yes with --on-poison dead-letter
 # READ            yes for walstream dead-letters
+# REPLAY          yes for walstream replay
 # PAUSE           yes for walstream pause and resume by this principal
 # COMMAND_CONFIG  client settings of the administrator, for a broker with logins
 # KAFKA_ACLS      the tool, kafka-acls.sh; echo shows what would be done
@@ -57,6 +58,12 @@ grant Read ${PAUSE:+Write Create} -- --topic "walstream.control.$PIPELINE"
 if [ -n "${DEAD_LETTERS:-}" ]; then
     # shellcheck disable=SC2086
     grant Write Create DescribeConfigs ${READ:+Read} -- --topic "walstream.dead-letters.$PIPELINE"
+fi
+
+# A replay has a checkpoint of its own.
+if [ -n "${REPLAY:-}" ]; then
+    grant Read Write Create DescribeConfigs -- --topic "walstream.checkpoints.$PIPELINE.replay"
+    if [ -n "${DEAD_LETTERS:-}" ]; then grant Write Create DescribeConfigs -- --topic "walstream.dead-letters.$PIPELINE.replay"; fi
 fi
 
 # Both deliveries write the checkpoint in a transaction; the ids are <pipeline>.0

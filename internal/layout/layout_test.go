@@ -62,7 +62,9 @@ var layers = map[string][]string{
 	"pkg/pipeline": {"pkg/recovery", "pkg/sink", "pkg/snapshot", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/history", "pkg/decode", "pkg/repeat"},
 	// Beside it: reads both ends, and nothing below imports it.
 	"pkg/prune": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/repeat"},
-	"pkg/audit": {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode"},
+	// Above it: a pipeline of its own, for rows that were published before.
+	"pkg/replay": {"pkg/pipeline", "pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/history"},
+	"pkg/audit":  {"pkg/sink", "pkg/replication", "pkg/outbox", "pkg/checkpoint", "pkg/decode"},
 }
 
 // pureFiles decide; what they need of the two ends they declare as interfaces.

@@ -44,6 +44,10 @@
 //     transaction; else it is counted as a hole, no fault. An event missing at the
 //     end of a transaction leaves no gap: only its row can tell.
 //   - Altered: the record has not the topic, key and value that the row has now.
+//   - Replayed: a record with the header walstream-replay is what somebody has
+//     published once more. Its row is there; it is neither a duplicate nor out of
+//     order. Where a row has no other record, its ordinal is not to be had, and holes
+//     of ordinals prove nothing.
 //   - Put aside: a row that is not in the topics, and is a dead letter. That is its
 //     place, so nothing is wrong with it, nor with its transaction; one that was
 //     published after all (walstream dead-letters retry, or a crash between the two

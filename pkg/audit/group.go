@@ -147,7 +147,10 @@ func (j *judge) finish() error {
 	switch {
 	case !g.open:
 		return nil
-	case g.rows == 0:
+	case g.replayed && g.events == 0 && g.letters == 0:
+		j.facts.complete = false // its ordinal is nowhere: a replay from the table does not know it
+	}
+	if g.rows == 0 {
 		if !j.scope.byTable {
 			r.LettersAlone += g.lettersIn
 		}

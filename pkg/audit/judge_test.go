@@ -182,6 +182,14 @@ func TestJudge(t *testing.T) {
 		{"a row that was only replayed is there", func(w *world) { w.repeat(7, 7).replay = true; w.lose(7) }, with(func(n *numbers) {
 			n.Replayed, n.Records = 1, 6
 		}), ""},
+		{"and its transaction is not torn", func(w *world) {
+			r := w.repeat(3, 7)
+			r.replay, r.lsn, r.ordinal = true, 2, 1 // from the table: a page's position
+			w.lose(3)
+		}, with(func(n *numbers) { n.Replayed, n.Records, n.Holes = 1, 6, 1 }), ""},
+		{"a replay of a row that is no longer in the table", func(w *world) { w.repeat(3, 7).replay = true; w.lose(3); w.unrow(3) }, with(func(n *numbers) {
+			n.Rows, n.Found, n.Replayed, n.Records, n.Holes = 6, 6, 1, 6, 1
+		}), ""},
 		{"the same event at another position", func(w *world) { w.repeat(2, 8).lsn = 4500 }, with(func(n *numbers) {
 			n.Verdict, n.Duplicates = Difference, 1
 		}), "at another position"},

@@ -145,7 +145,7 @@ func (r *Result) lines() []line {
 		{"updated together", r.Updated, false, "transactions whose rows share an xid by a later update: not checked for being torn"},
 		{"unproven holes", r.Holes, false, "transactions with ordinals that may belong elsewhere"},
 		{"earlier timelines", r.Histories, false, "positions of a key that begin anew: another server"},
-		{"replayed", r.Replayed, false, "by walstream dead-letters retry"},
+		{"replayed", r.Replayed, false, "records of walstream replay, or dead-letters retry: their rows are there, and they are neither duplicates nor out of order"},
 		{"of other pipelines", r.OtherRecords, false, "records"},
 		{"not walstream's", r.Foreign, false, "records without a position"},
 	}

@@ -65,7 +65,7 @@ type Result struct {
 	Histories    int64 `json:"histories"`        // times that the positions of a key went back to an earlier timeline
 	Foreign      int64 `json:"foreign_records"`  // records that are not walstream's
 	OtherRecords int64 `json:"other_pipelines"`  // records of other pipelines
-	Replayed     int64 `json:"replayed"`         // records of walstream replay
+	Replayed     int64 `json:"replayed"`         // records of walstream replay, or dead-letters retry
 
 	Examples []string `json:"examples,omitempty"`
 	Notes    []string `json:"notes,omitempty"`

@@ -70,6 +70,8 @@ type Edge struct {
 	// Ordinal is not 0 when that transaction was split: its rows up to this one
 	// are published, the rest is not, and Covered still lies before it.
 	Ordinal uint32
+	// Replay is what a replay has to say beside its place; nil: it is none.
+	Replay *Replay
 	// Page is set while a snapshot is published. The LSNs of the edge are then no
 	// LSNs but count its pages.
 	Page *Page
@@ -108,11 +110,17 @@ type Record struct {
 	// where none is kept.
 	History *history.Open `json:"history,omitempty"`
 
+	// Replay is set in the record of a replay, and in no other.
+	Replay *Replay `json:"replay,omitempty"`
+
 	Version string `json:"walstream_version"`
 }
 
 // With returns the record moved to edge.
 func (r Record) With(edge Edge) Record {
+	if edge.Replay != nil {
+		r.Replay = edge.Replay
+	}
 	r.History = nil // of another edge
 	if r.Snapshot = edge.Page; edge.Page != nil {
 		r.Phase, r.Covered = edge.Page.phase(), edge.Page.From
@@ -127,7 +135,7 @@ func (r Record) With(edge Edge) Record {
 
 // Edge of the record.
 func (r Record) Edge() Edge {
-	return Edge{Covered: r.Covered, CommitLSN: r.CommitLSN, XID: r.XID, CommitTime: r.CommitTime, Ordinal: r.Ordinal, Page: r.Snapshot}
+	return Edge{Covered: r.Covered, CommitLSN: r.CommitLSN, XID: r.XID, CommitTime: r.CommitTime, Ordinal: r.Ordinal, Page: r.Snapshot, Replay: r.Replay}
 }
 
 // wireRecord carries the LSNs as text, the way people read them.

@@ -54,6 +54,9 @@ var rules = []struct {
 	{Class{Stop, "paused-by-operator"}, is(ErrPaused)}, // only of a command: an instance waits
 	{Class{Stop, "refused-start"}, as[*checkpoint.Refusal]},
 	{Class{Stop, "other-history"}, is(checkpoint.ErrOtherHistory)},
+	{Class{Stop, "replay"}, is(ErrReplayRuns)},
+	{Class{Stop, "replay"}, is(ErrReplayBegun)},
+	{Class{Stop, "replay"}, is(ErrReplayUncovered)},
 	{Class{Stop, "checkpoint-format"}, is(checkpoint.ErrNewerFormat)},
 	{Class{Stop, "checkpoint-unreadable"}, as[*sink.CheckpointError]},
 	{Class{Stop, "publication-changed"}, is(ErrRowsChanged)},

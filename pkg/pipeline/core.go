@@ -87,6 +87,9 @@ type Core struct {
 	whole     bool            // the sink publishes whole transactions
 	partial   bool            // rows of the open transaction are published, or on their way
 	page      func(pglogrepl.LSN) *checkpoint.Page
+	note      func(last bool) *checkpoint.Replay
+	passed    func(row *decode.Row)
+	limit     pglogrepl.LSN
 	held      pglogrepl.LSN
 	until     pglogrepl.LSN // the commit behind which to end; 0: none
 	reached   bool          // it was taken in
@@ -135,7 +138,16 @@ type CoreConfig struct {
 	// Held is where the slot stays meanwhile: the LSNs that the core sees are none.
 	Held pglogrepl.LSN
 	// Until is the commit of a transaction behind which no frame is taken; 0: none.
-	Until   pglogrepl.LSN
+	Until pglogrepl.LSN
+	// Limit is the greatest commit LSN that is taken in; 0: there is none. Behind it
+	// the stream has reached its end.
+	Limit pglogrepl.LSN
+	// Note is asked, of a replay, what it has taken in so far; last: with the
+	// transaction that ends it. nil: it is none.
+	Note func(last bool) *checkpoint.Replay
+	// Passed is told of the rows of a split transaction that are published already.
+	// nil: nobody asks.
+	Passed  func(row *decode.Row)
 	Observe func(commitToAck time.Duration)
 }
 
@@ -148,6 +160,7 @@ func NewCore(c CoreConfig) *Core {
 		mapper:    c.Mapper, pacer: c.Pacer, sink: c.Sink, source: c.Source,
 		received: c.SlotConfirmed, requested: c.Start,
 		counters: c.Counters, observe: c.Observe, whole: c.Whole, until: c.Until, page: c.Page, held: c.Held,
+		limit: c.Limit, note: c.Note, passed: c.Passed,
 	}
 }
 
@@ -219,6 +232,7 @@ func (c *Core) onKeepalive(frame decode.Frame, now time.Time) error {
 		}
 		if passed {
 			c.ledger.Mark(frame.LSN)
+			c.reached = c.reached || c.limit != 0 && frame.LSN > c.limit
 		}
 	}
 	if frame.ReplyRequested {
@@ -254,6 +268,9 @@ func (c *Core) onBegin(begin *decode.Begin) (err error) {
 	if c.until != 0 && (begin.CommitLSN > c.until || begin.CommitLSN == c.until && !c.admitted) {
 		return fmt.Errorf("%w of %s", ErrPassed, c.until)
 	}
+	if c.limit != 0 && begin.CommitLSN > c.limit {
+		c.admitted, c.reached = false, true
+	}
 	if !c.admitted {
 		c.counters.Dropped++
 		return nil
@@ -261,13 +278,16 @@ func (c *Core) onBegin(begin *decode.Begin) (err error) {
 	c.ledger.Begin(begin.CommitTime)
 	c.sink.Begin(checkpoint.Edge{
 		Covered: c.ledger.Newest(), CommitLSN: begin.CommitLSN,
-		XID: begin.XID, CommitTime: begin.CommitTime,
+		XID: begin.XID, CommitTime: begin.CommitTime, Replay: c.noted(false),
 	})
 	return nil
 }
 
 func (c *Core) onRow(row *decode.Row) error {
 	if row.Position.Ordinal <= c.skip {
+		if c.passed != nil {
+			c.passed(row)
+		}
 		return nil
 	}
 	ok, err := c.mapper.Map(row, &c.event)
@@ -311,6 +331,7 @@ func (c *Core) onCommit(now time.Time) {
 	if c.page != nil {
 		edge = c.pageEdge(edge)
 	}
+	edge.Replay = c.noted(c.page != nil && edge.Page == nil)
 	before := c.ledger.Published()
 	c.partial = false
 	c.ledger.End(edge)
@@ -318,6 +339,14 @@ func (c *Core) onCommit(now time.Time) {
 	c.counters.Transactions++
 	c.reached = commit.CommitLSN == c.until
 	c.published(before, now)
+}
+
+// noted is what a replay has taken in, of whole transactions.
+func (c *Core) noted(last bool) *checkpoint.Replay {
+	if c.note == nil {
+		return nil
+	}
+	return c.note(last)
 }
 
 // pageEdge is the edge behind a page of a snapshot; behind the last one it is where

@@ -68,6 +68,8 @@ type loop struct {
 	unread   repeat.Episode // readings of the slot that failed, for the log
 	// waitsFor is why rows are not acknowledged, where that is known; it may be nil.
 	waitsFor func() string
+	// held tells that no frame may be taken for the moment; nil: it never does.
+	held func() bool
 	// unanswered is told, now and then, that the start waits for Kafka.
 	unanswered func(since time.Duration)
 }
@@ -157,7 +159,7 @@ func (l *loop) run(ctx context.Context, core *Core, grace time.Duration) error {
 // take hands the frames of a batch to the core until the window is full.
 func (l *loop) take(core *Core, batch *decode.Batch) (done bool, err error) {
 	now := time.Now()
-	for !core.Full() && !core.Reached() {
+	for !core.Full() && !core.Reached() && (l.held == nil || !l.held()) {
 		payload, ok := batch.Next()
 		if !ok {
 			return true, nil

@@ -24,7 +24,7 @@ func (r *run) preflight(ctx context.Context) error {
 		return err
 	}
 	for _, f := range findings {
-		if f.Status == replication.StatusWarn {
+		if f.Status == replication.StatusWarn && !r.beside {
 			r.warnOnce(f)
 		}
 	}

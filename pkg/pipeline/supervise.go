@@ -76,6 +76,7 @@ type Supervisor struct {
 	warned   map[string]bool
 	trouble  repeat.Episode         // attempts that failed, for the log
 	doubt    checkpoint.RefusalKind // of the last attempt, see doubted
+	beside   bool                   // the pipeline is another's, and its slot is not ours to take
 	wantText bool                   // a snapshot will read the stream
 	loggedIn bool                   // at both ends, once
 	// refusedSince is when a login was refused that had been accepted before, or led

@@ -337,6 +337,16 @@ func (c *Conn) CreateTemporarySlot(ctx context.Context, name string) (pglogrepl.
 	return pglogrepl.ParseLSN(r.ConsistentPoint)
 }
 
+// CopySlot makes a slot that lives as long as this connection, at the place of
+// another one, which may be in use.
+func (c *Conn) CopySlot(ctx context.Context, from, name string) error {
+	sql := fmt.Sprintf("SELECT pg_copy_logical_replication_slot(%s, %s, true)", quoteLiteral(from), quoteLiteral(name))
+	if _, err := c.pg.Exec(ctx, sql).ReadAll(); err != nil {
+		return fmt.Errorf("copy slot %q: %w", from, classify(err))
+	}
+	return nil
+}
+
 func quoteIdentifier(s string) string { return pgx.Identifier{s}.Sanitize() }
 
 func quoteLiteral(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

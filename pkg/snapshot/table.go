@@ -16,8 +16,9 @@ import (
 type Table struct {
 	Schema, Name string
 	Relation     *decode.Relation // of what is read: what the mapping needs, and the key
-	Key          []string         // columns of the primary key, in its order
+	Key          []string         // columns by which it is ordered: the primary key's, behind Wanted.Order
 	Estimate     int64            // rows, by the planner's statistics; -1: unknown
+	where        string           // a condition on its rows, in SQL; empty: none
 }
 
 func (t Table) String() string { return t.Schema + "." + t.Name }
@@ -48,6 +49,10 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 type Wanted struct {
 	Layout  *decode.Relation
 	Columns []string
+	// Order are columns that rows are ordered by before their primary key.
+	Order []string
+	// Where is a condition on the rows of this table, in SQL; empty: none.
+	Where string
 }
 
 // tables finds out how they can be read.
@@ -55,7 +60,7 @@ func tables(ctx context.Context, conn *pgx.Conn, wanted []Wanted) ([]Table, erro
 	var tables []Table
 	for _, w := range wanted {
 		r := w.Layout
-		t := Table{Schema: r.Namespace, Name: r.Name}
+		t := Table{Schema: r.Namespace, Name: r.Name, where: w.Where}
 		var oid uint32
 		var readable, reachable bool
 		var estimate *int64
@@ -81,6 +86,7 @@ func tables(ctx context.Context, conn *pgx.Conn, wanted []Wanted) ([]Table, erro
 		case len(t.Key) == 0:
 			return nil, &TableError{t.String(), "it has no primary key, in whose order it would be read", remedyNoKey}
 		}
+		t.Key = append(slices.Clone(w.Order), slices.DeleteFunc(t.Key, func(name string) bool { return slices.Contains(w.Order, name) })...)
 		for _, name := range t.Key {
 			if columnIndex(r, name) < 0 {
 				return nil, &TableError{t.String(), fmt.Sprintf("the publication does not carry column %s of the primary key", name), remedyKey}
@@ -156,8 +162,10 @@ func (t Table) query(where string, behind bool, limit int) string {
 	if behind {
 		conditions = append(conditions, fmt.Sprintf("(%s) > (%s)", strings.Join(keys, ", "), strings.Join(params, ", ")))
 	}
-	if where != "" {
-		conditions = append(conditions, "("+where+"\n)") // a comment in it ends with its line
+	for _, condition := range []string{t.where, where} {
+		if condition != "" {
+			conditions = append(conditions, "("+condition+"\n)") // a comment in it ends with its line
+		}
 	}
 	text := "SELECT " + strings.Join(columns, ", ") + " FROM " + t.quoted()
 	if len(conditions) > 0 {
