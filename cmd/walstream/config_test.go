@@ -254,6 +254,7 @@ func TestRefused(t *testing.T) {
 		{"--slot=a --snapshot-where=true", "has no effect with --snapshot never"},
 		{"--slot=a --from-standby --slot-failover", "(flag --slot-failover): does not go with --from-standby"},
 		{"--slot=a --from-standby --snapshot=initial", "does not go with --from-standby: a snapshot is read from the primary"},
+		{"--slot=a --from-standby --retention=7d", "a server in recovery takes no writes"},
 		{"--slot=a --from-standby --rewind-window=1h", "does not go with --from-standby: rewind slots"},
 		{"--slot=a --from-standby --postgres=postgres://h1,h2/d", "needs an address of one server"},
 		{"--slot=a --snapshot=initial --sink=stdout", "has no effect: --sink stdout shows the stream only"},

@@ -243,6 +243,13 @@ func (c *Config) checkFromStandby() {
 	if c.RewindWindow > 0 {
 		c.report.refuse("rewind-window", "does not go with --from-standby: rewind slots are for primaries, which keep them in bounds")
 	}
+	const noWrites = "does not go with --from-standby: a server in recovery takes no writes; walstream prune deletes on the primary"
+	if c.Retention > 0 {
+		c.report.refuse("retention", noWrites)
+	}
+	if c.Stamp != "" {
+		c.report.refuse("stamp", noWrites)
+	}
 	if options := c.postgresOptions(); options.Servers() > 1 {
 		c.report.refuse("from-standby", "needs an address of one server: a slot made on a standby server is on that one only")
 	}
