@@ -185,9 +185,23 @@ func isTLS(err error) bool {
 	var (
 		certificate *tls.CertificateVerificationError
 		record      tls.RecordHeaderError
-		alert       tls.AlertError
 	)
-	return errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &alert)
+	return errors.As(err, &certificate) || errors.As(err, &record) || isAlert(err)
+}
+
+// isAlert tells the broker's word on our certificate, or on what else we offer; TLS
+// 1.3 has it after the handshake.
+func isAlert(err error) bool {
+	alert, ok := errors.AsType[*net.OpError](err)
+	if !ok || alert.Op != "remote error" {
+		return false
+	}
+	for _, lasting := range []string{"certificate", "handshake failure", "protocol version"} {
+		if strings.Contains(alert.Error(), lasting) {
+			return true
+		}
+	}
+	return false
 }
 
 func isFenced(err error) bool {
@@ -208,7 +222,7 @@ func (k *Kafka) explain(err error, doing, right, resource string) error {
 		err = &SetupError{
 			TLS:    true,
 			Found:  fmt.Sprintf("the TLS handshake failed: %v", err),
-			Remedy: "check kafka-tls, kafka-tls-ca, kafka-tls-cert and kafka-tls-key against the listener that kafka-brokers names; the name used must be in the broker's certificate",
+			Remedy: "check kafka-tls, kafka-tls-ca, kafka-tls-cert and kafka-tls-key against the listener that kafka-brokers names; the name used must be in the broker's certificate, and an authority that the broker trusts (its truststore) must have signed ours",
 		}
 	case isLogin(err):
 		err = &AccessError{Right: rightLogin, Resource: "cluster", User: k.cfg.SASLUser, Err: err}
