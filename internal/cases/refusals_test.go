@@ -399,6 +399,7 @@ func TestRefusalPublication(t *testing.T) {
 			s := r.start(r.flags(message)...)
 			if name == "columns" { // what was written meanwhile comes without what is mapped
 				passed := r.refused(s, 3, `column "payload"`, "pg_replication_slot_advance")
+				r.slotFree(10 * time.Second) // a walsender outlives its client by a moment
 				r.takeSQL(passed)
 				gap := r.refused(r.start(), 4, "ahead of the checkpoint")
 				r.namesGap(gap)
