@@ -75,6 +75,7 @@ func (s story) tell(r *running, from checkpoint.Record, stop func() bool) {
 // disturb does, and checks what readers saw in the end.
 func (s story) survive(t *testing.T, cfg Config, disturb func(round int) (stop func() bool)) (starts, splits int) {
 	t.Helper()
+	cfg.Topics = s.topics // as the settings, or the process's memory, have them
 	deadline := time.Now().Add(2 * time.Minute)
 	var confirmed pglogrepl.LSN
 	for {
