@@ -180,7 +180,7 @@ func TestCheckNamesEachRight(t *testing.T) {
 	r.closeToPublic()
 	args := []string{
 		"--postgres", r.leastRole(), "--kafka-sasl-mechanism", "plain", "--kafka-sasl-user", "writer", "--kafka-sasl-password", "secret",
-		"--on-poison", "dead-letter",
+		"--on-poison", "dead-letter", "--delivery", "exactly-once",
 	}
 	rights := scriptOfACLs(t, map[string]string{"PIPELINE": r.pipeline, "TOPICS": r.topic, "CREATE_TOPICS": "yes", "DEAD_LETTERS": "yes"})
 	for _, right := range rights {
