@@ -35,6 +35,9 @@ func (s *stage) provoke(ctx context.Context) error {
 			process.Kill()
 		}
 	}()
+	if err := s.rewinds(ctx); err != nil { // it writes much: before there is a slot that stands still
+		return fmt.Errorf("a rewind slot: %w", err)
+	}
 	stuck, err := s.stuck(ctx)
 	if err != nil {
 		return fmt.Errorf("a broker that does not answer: %w", err)

@@ -85,6 +85,13 @@ func run(ctx context.Context, dir string) error {
 	if _, err := second.WaitFor(ctx, "standing by", func(s service.Status) bool { return s.State == "standby" }); err != nil {
 		return err
 	}
+	_, err = shows(ctx, active, values{ // what comes with a first pass, and a first look
+		"walstream_retention_last_pass_timestamp_seconds{": atLeast(1), "walstream_retention_oldest_row_timestamp_seconds{": atLeast(1),
+		"walstream_rewind_reach_seconds{": atLeast(0),
+	})
+	if err != nil {
+		return err
+	}
 	if err := scrape(ctx, active, filepath.Join(dir, "streaming.txt")); err != nil {
 		return err
 	}
