@@ -26,11 +26,11 @@ func TestSizeLimitWithEachCompression(t *testing.T) {
 					cfg := testConfig(t, brokers)
 					cfg.Compression = compression
 					r := start(t, cfg)
-					want := []int{limit - 1, limit}
-					for n, size := range want {
+					want := []int{300, 300, limit - 1, limit}
+					for n, size := range want { // from the first answer on each client knows how batches are framed
 						r.transaction(sized(topic, size, n))
+						r.untilConfirmed()
 					}
-					r.untilConfirmed()
 					for n := range 500 { // each a batch's worth of what fits
 						r.transaction(sized(topic, 300, len(want)+n))
 					}

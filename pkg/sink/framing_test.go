@@ -158,6 +158,10 @@ func TestTheLimitCountsThePrefix(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := start(t, cfg)
+		small := framed(topic, `{"amount": 1}`, 0) // the client learns how batches are framed
+		small.SchemaAt.Subject = topic
+		r.transaction(small)
+		r.untilConfirmed()
 		r.transaction(e)
 		if over == 0 {
 			r.untilConfirmed()
