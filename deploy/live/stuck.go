@@ -95,8 +95,10 @@ func (k *stuck) behind(ctx context.Context) error {
 	k.fires("more than --max-retained-wal", "WalstreamWALBudget WalstreamWALBudgetSpent WalstreamStalled", k.seen(10, half), k.seen(5, all))
 
 	var growing []step
-	for lag := 270; lag <= 340; lag += 20 {
-		far, err := k.write(ctx, k.plain, values{lagOfPublished: atLeast(float64(lag << 20))}, 2)
+	least, last := float64(270<<20), float64(0)
+	for range 4 {
+		far, err := k.write(ctx, k.plain, values{lagOfPublished: func(v float64) bool { last = v; return v >= least }}, 2)
+		least = last + 20<<20 // two segments more than this reading, and no reading twice
 		if err != nil {
 			return err
 		}
@@ -121,11 +123,11 @@ func (k *stuck) behind(ctx context.Context) error {
 		return err
 	}
 	k.fires("less than half of the slot's budget is left", "WalstreamSlotBudget WalstreamStalled", k.seen(10, half))
-	least, err := limit(int(retained*1.1)>>20, values{safe: below(0.16 * retained)})
+	little, err := limit(int(retained*1.1)>>20, values{safe: below(0.16 * retained)})
 	if err != nil {
 		return err
 	}
-	k.fires("little of it is left", "WalstreamSlotBudget WalstreamSlotAtRisk WalstreamStalled", k.seen(10, least))
+	k.fires("little of it is left", "WalstreamSlotBudget WalstreamSlotAtRisk WalstreamStalled", k.seen(10, little))
 	endless, err := limit(-1, values{`walstream_slot_retained_bytes{`: atLeast(retained)})
 	for err == nil && hasSeries(endless, safe) {
 		endless, err = shows(ctx, k.plain, values{`walstream_slot_retained_bytes{`: atLeast(retained)})

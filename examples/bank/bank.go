@@ -45,7 +45,7 @@ func (b *bank) pipeline() string { return b.database + "." + b.slot() }
 
 // topics are the one of the events and walstream's own.
 func (b *bank) topics() []string {
-	return []string{b.topic, "walstream.checkpoints." + b.pipeline()}
+	return []string{b.topic, "walstream.checkpoints." + b.pipeline(), "walstream.history." + b.pipeline()}
 }
 
 // walstreamArgs is walstream's command line. Where PostgreSQL is goes into a
