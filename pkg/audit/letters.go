@@ -10,18 +10,19 @@ import (
 	"github.com/walstream/walstream/pkg/sink"
 )
 
-// readLetters reads the dead letters, all there are: they are few, and later than
-// their rows. It returns the topics that retries have published to.
+// readLetters reads the dead letters of all pipelines of the table, all there are:
+// they are few, and later than their rows. It returns the topics that retries have published to.
 func (a *audit) readLetters(ctx context.Context) (retriedTo []string, err error) {
 	a.letters = lettersFacts{}
-	places := map[int32]uint32{}
-	parts, err := a.kafka.EachLetter(ctx, a.cfg.Wait, func(l *sink.Letter, raw *sink.TopicRecord) error {
-		place, ok := places[l.Partition]
+	places := map[place]uint32{}
+	parts, err := a.kafka.EachLetter(ctx, a.cfg.Earlier, a.cfg.Wait, func(l *sink.Letter, raw *sink.TopicRecord) error {
+		at := place{l.In, l.Partition}
+		number, ok := places[at]
 		if !ok {
-			place = a.judge.place(sink.DeadLetterTopic(a.cfg.Pipeline), l.Partition)
-			places[l.Partition] = place
+			number = a.judge.place(l.In, l.Partition)
+			places[at] = number
 		}
-		return a.judge.addLetter(letterOf(l, raw, place))
+		return a.judge.addLetter(letterOf(l, raw, number))
 	}, func(_, topic string, _ time.Time) { retriedTo = append(retriedTo, topic) })
 	if _, denied := errors.AsType[*sink.AccessError](err); denied {
 		a.letters.unread = err.Error()

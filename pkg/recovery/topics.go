@@ -196,7 +196,7 @@ func (t *topics) record(read *TopicRead, raw *sink.TopicRecord) error {
 
 // readLetters reads the dead letters, all there are: they are few.
 func (t *topics) readLetters(ctx context.Context) error {
-	_, err := t.j.cfg.Kafka.EachLetter(ctx, t.j.cfg.Wait, func(l *sink.Letter, _ *sink.TopicRecord) error {
+	_, err := t.j.cfg.Kafka.EachLetter(ctx, t.j.counts.Earlier, t.j.cfg.Wait, func(l *sink.Letter, _ *sink.TopicRecord) error {
 		if l.EventID == "" || l.EventID == l.PositionText {
 			return nil
 		}

@@ -44,6 +44,7 @@ type Letter struct {
 	Retried      time.Time // when it was published after all; zero: not
 	RetriedTo    string
 
+	In        string // the topic of dead letters
 	Partition int32
 	Offset    int64
 }
@@ -52,7 +53,7 @@ type Letter struct {
 // were written; not their records. exists is false when it has never had one.
 func (k *Kafka) Letters(ctx context.Context) (letters []*Letter, exists bool, err error) {
 	byID := map[string]*Letter{}
-	parts, err := k.EachLetter(ctx, TransactionTimeout, func(l *Letter, _ *TopicRecord) error {
+	parts, err := k.EachLetter(ctx, nil, TransactionTimeout, func(l *Letter, _ *TopicRecord) error {
 		byID[l.ID] = l
 		letters = append(letters, l)
 		return nil
@@ -67,11 +68,15 @@ func (k *Kafka) Letters(ctx context.Context) (letters []*Letter, exists bool, er
 	return letters, len(parts) > 0, nil
 }
 
-// EachLetter reads the dead letters of the pipeline, each with its record, and the
-// notes of what a retry has published. What was read, and how far, is returned;
-// nothing when there is no such topic.
-func (k *Kafka) EachLetter(ctx context.Context, patience time.Duration, letter func(*Letter, *TopicRecord) error, retried func(id, topic string, at time.Time)) ([]Stretch, error) {
-	parts, err := k.Stretches(ctx, []string{k.cfg.deadLetterTopic()}, patience)
+// EachLetter reads the dead letters of the pipeline and of earlier ones, each with its
+// record, and the notes of what a retry has published. What was read, and how far,
+// is returned; nothing when there is no such topic.
+func (k *Kafka) EachLetter(ctx context.Context, earlier []string, patience time.Duration, letter func(*Letter, *TopicRecord) error, retried func(id, topic string, at time.Time)) ([]Stretch, error) {
+	topics := []string{k.cfg.deadLetterTopic()}
+	for _, pipeline := range earlier {
+		topics = append(topics, DeadLetterTopic(pipeline))
+	}
+	parts, err := k.Stretches(ctx, topics, patience)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +86,9 @@ func (k *Kafka) EachLetter(ctx context.Context, patience time.Duration, letter f
 				retried(id, r.header(letterTopic), r.Timestamp)
 				return nil
 			}
-			return letter(newLetter(parts[i].Partition, r), r)
+			l := newLetter(parts[i].Partition, r)
+			l.In = parts[i].Topic
+			return letter(l, r)
 		}); err != nil {
 			return parts, err
 		}

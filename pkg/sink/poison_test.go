@@ -146,6 +146,36 @@ func poisonBeforeSending(t *testing.T, start starter, brokers []string, policy P
 	}
 }
 
+// Dead letters of the pipelines before this one are read too, where they are named.
+func TestLettersOfEarlierPipelines(t *testing.T) {
+	t.Parallel()
+	_, brokers := testenv.NewKfake(t)
+	topic := createTopic(t, brokers, 1, map[string]string{"max.message.bytes": "1000"})
+	var cfg Config
+	var pipelines []string
+	for n := range 3 {
+		cfg = testConfig(t, brokers)
+		cfg.OnPoison = DeadLetter
+		pipelines = append(pipelines, cfg.Pipeline)
+		r := start(t, cfg)
+		r.transaction(event(topic, "k", strings.Repeat("x", 2000), n))
+		r.untilConfirmed()
+		r.close()
+	}
+	var in []string
+	k := open(t, cfg)
+	parts, err := k.EachLetter(t.Context(), pipelines[:1], time.Second, func(l *Letter, _ *TopicRecord) error {
+		in = append(in, l.In)
+		return nil
+	}, func(string, string, time.Time) {})
+	slices.Sort(in)
+	want := []string{DeadLetterTopic(pipelines[0]), DeadLetterTopic(pipelines[2])}
+	slices.Sort(want)
+	if err != nil || len(parts) != 2 || !slices.Equal(in, want) {
+		t.Errorf("read %v, want %v: %v", in, want, err)
+	}
+}
+
 func valuesOf(m map[Class]*outbox.Event) func(func(*outbox.Event) bool) {
 	return func(yield func(*outbox.Event) bool) {
 		for _, e := range m {
