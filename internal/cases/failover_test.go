@@ -35,6 +35,10 @@ func (r *rig) synced(standby *testenv.Postgres) {
 		var synced bool
 		r.check(there.QueryRow(r.ctx, `SELECT EXISTS (SELECT FROM pg_replication_slots
 			WHERE slot_name = $1 AND synced AND NOT temporary AND invalidation_reason IS NULL)`, r.slot).Scan(&synced))
+		if !synced { // the slot's horizon moves on with what the primary logs of running transactions
+			r.exec(`SELECT pg_log_standby_snapshot()`)
+			time.Sleep(200 * time.Millisecond)
+		}
 		return synced
 	})
 	r.check(there.Close(r.ctx))

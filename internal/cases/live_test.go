@@ -107,7 +107,7 @@ func addressOf(r *rig) string {
 // on, so does the stream.
 func TestC16StoppedWalsender(t *testing.T) {
 	t.Parallel()
-	r := sharedRig(t)
+	r := newRig(t, testenv.NewPostgres(t, testenv.PGOptions{}), testenv.SharedKafka(t).Brokers) // a stopped process holds up DROP DATABASE
 	r.role("wal_sender_timeout = '2s'")
 	s := r.warm("--stall-timeout", "5s", "--status-interval", "1s")
 	var pid int
