@@ -115,6 +115,7 @@ func TestWALBudget(t *testing.T) {
 		r.check(r.warm(budget...).Stop(20 * time.Second))
 		proxy.Cut()
 		s := r.start(budget...)
+		r.until("it to listen", func() bool { _, _, err := s.Get(r.ctx, "/livez"); return err == nil })
 		r.put(3)
 		r.spent(s, "are not confirmed", "")
 		proxy.Restore()

@@ -31,6 +31,11 @@ func (r *rig) follows(pg *testenv.Postgres, slot string, port int) *testenv.Post
 func (r *rig) synced(standby *testenv.Postgres) {
 	r.t.Helper()
 	there := r.connectTo(r.hosts(standby))
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("the standby server said:\n%s", standby.Log())
+		}
+	}()
 	r.until("the slot to be synced", func() bool {
 		var synced bool
 		r.check(there.QueryRow(r.ctx, `SELECT EXISTS (SELECT FROM pg_replication_slots
@@ -214,12 +219,13 @@ func TestC14SlotLeftOverOnTheOldPrimary(t *testing.T) {
 	r.untilConfirmed()
 	r.synced(second)
 	database := r.db.Config().Database
+	// Before it is followed: a worker that fails is started again after a minute.
+	r.check(second.Exec(r.ctx, "", `SELECT pg_create_physical_replication_slot('standby_2', true)`))
 	r.switchover(first, second,
 		"primary_conninfo = '"+fmt.Sprintf("host=%s port=%d user=%s password=%s dbname=%s", second.Host, second.Port, second.User, second.Password, database)+"'",
 		"primary_slot_name = 'standby_2'", "hot_standby_feedback = on", "sync_replication_slots = on", "synchronized_standby_slots = ''")
 	r.dsn = both
 	r.db = r.connectTo(r.hosts(second))
-	r.exec(`SELECT pg_create_physical_replication_slot('standby_2', true)`)
 	r.check(s.WaitStreaming(r.ctx))
 	r.put(5)
 	r.untilConfirmed()

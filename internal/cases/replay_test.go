@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/walstream/walstream/internal/service"
+	"github.com/walstream/walstream/internal/testenv"
 )
 
 // replayReport is what walstream replay --json prints.
@@ -229,7 +230,7 @@ func (r *rig) replayTopic(topic string) []*kgo.Record {
 // What cannot be replayed is named, with the way out, and nothing is sent.
 func TestC15ReplayRefuses(t *testing.T) {
 	t.Parallel()
-	r := sharedRig(t)
+	r := newRig(t, testenv.NewPostgres(t, testenv.PGOptions{}), testenv.SharedKafka(t).Brokers) // the WAL is its own
 	r.stream()
 	begin := r.lsn()
 	r.put(100)
@@ -361,7 +362,7 @@ func TestC15ReplayFromAnLSN(t *testing.T) {
 		atPlace(r.replayed(950, []string{"--from-lsn=" + first, "--to-topic-prefix=again."}, seqID...), 950)
 		atPlace(r.replayed(50, []string{"--from-lsn=" + first, "--to-lsn=" + second, "--to-topic-prefix=again."}, seqID...), 50)
 		atPlace(r.replayed(950, []string{"--from-lsn=" + inside, "--to-topic-prefix=again."}, seqID...), 950)
-		atPlace(r.replayed(0, []string{"--from-lsn=" + r.lsn(), "--to-topic-prefix=again."}, seqID...), 0)
+		atPlace(r.replayed(0, []string{"--from-lsn=" + r.walEnd().String(), "--to-topic-prefix=again."}, seqID...), 0)
 
 		end := r.lsn()
 		args := with(seqID, "--from-lsn", second, "--to-lsn", end, "--to-topic-prefix", "killed.", "--rate", "200")
