@@ -18,6 +18,7 @@ TOOLS        := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/walstream/tools
 LINT         := $(TOOLS)/golangci-lint-$(LINT_VERSION)
 BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 BENCHSTAT    := $(TOOLS)/benchstat-$(BENCHSTAT_VERSION)
+GOTESTSUM    := $(TOOLS)/gotestsum-v1.13.0
 PROMTOOL     := $(or $(shell command -v promtool),$(TOOLS)/promtool)
 APT          := apt-get -o APT::Sandbox::User=root
 
@@ -103,10 +104,12 @@ vet-cross: ## vet for the platforms nobody tests on
 	@GOOS=darwin $(GO) vet ./...
 	@GOOS=windows $(GO) vet ./...
 
+# Servers are killed and cut off by the hundred: what fails once is shown, and tried once more.
 .PHONY: race
 race: ## all tests under the race detector
 	@$(if $(RACE),,echo "no C compiler here: the tests run without the race detector" >&2)
-	@$(GO) test $(RACE) -parallel $(PARALLEL) -timeout $(TEST_TIMEOUT) ./...
+	@$(MAKE) $(GOTESTSUM) && $(GOTESTSUM) --format pkgname-and-test-fails --rerun-fails=1 --rerun-fails-max-failures=12 --packages ./... \
+	  -- $(RACE) -parallel $(PARALLEL) -timeout $(TEST_TIMEOUT)
 
 .PHONY: cases
 cases: ## the field cases with their time-outs in full
@@ -304,6 +307,10 @@ $(BENCHSTAT):
 	@mkdir -p $(TOOLS)
 	@tmp=$$(mktemp -d) && GOBIN=$$tmp $(GO) install golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION) >&2 \
 	  && mv $$tmp/benchstat $@ && rmdir $$tmp
+
+$(GOTESTSUM):
+	@mkdir -p $(TOOLS)
+	@tmp=$$(mktemp -d) && GOBIN=$$tmp $(GO) install gotest.tools/gotestsum@v1.13.0 >&2 && mv $$tmp/gotestsum $@ && rmdir $$tmp
 
 # From Debian's package, which need not be installed for it. Root may have to
 # fetch the lists first.
