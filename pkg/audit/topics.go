@@ -59,13 +59,9 @@ func (t *topics) readAll(ctx context.Context, names []string) error {
 		return err
 	}
 	var present []string
+	partitions := sink.Partitions(stretches)
 	for _, name := range names {
-		n := 0
-		for _, s := range stretches {
-			if s.Topic == name {
-				n++
-			}
-		}
+		n := partitions[name]
 		t.read = append(t.read, TopicRead{Topic: name, Partitions: n, Missing: n == 0})
 		if n > 0 {
 			present = append(present, name)

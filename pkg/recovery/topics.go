@@ -117,13 +117,9 @@ func (t *topics) readAll(ctx context.Context) error {
 
 func (t *topics) describe(ctx context.Context, names []string, stretches []sink.Stretch) error {
 	var present []string
+	partitions := sink.Partitions(stretches)
 	for _, name := range names {
-		n := 0
-		for _, s := range stretches {
-			if s.Topic == name {
-				n++
-			}
-		}
+		n := partitions[name]
 		t.read = append(t.read, TopicRead{Topic: name, Partitions: n, Missing: n == 0})
 		if n > 0 {
 			present = append(present, name)

@@ -43,6 +43,15 @@ type TopicRecord struct {
 	Transactional bool
 }
 
+// Partitions counts the stretches of each topic.
+func Partitions(stretches []Stretch) map[string]int {
+	count := map[string]int{}
+	for i := range stretches {
+		count[stretches[i].Topic]++
+	}
+	return count
+}
+
 // Stretches looks up where the topics begin and end, in their order. What is
 // acknowledged before the call lies below the ends; transactions that are open
 // there are waited for with patience. Topics that do not exist are absent.
